@@ -1,0 +1,148 @@
+package receipts
+
+// AppendBody appends to dst the body of a receipt: the canonical JSON of {actor, at, case, payload, run,
+// source, subtype, tenant}, which is everything it says except its sequence and link. A draft without a run
+// has "run":"". Parse of the appended bytes gives back what went in, its times in UTC microseconds.
+//
+// A zero case, an empty tenant or actor, a zero time, an unknown subtype and a value that a body can't hold
+// are a *FieldError, and dst comes back as it was.
+func AppendBody(dst []byte, c CaseID, tenant string, d Draft) ([]byte, error) {
+	return appendBody(dst, c, tenant, &d)
+}
+
+func appendBody(dst []byte, id CaseID, tenant string, d *Draft) ([]byte, error) {
+	if err := checkDraft(id, tenant, d); err != nil {
+		return dst, err
+	}
+	c := canon{buf: append(dst, '{')}
+	c.text("actor", d.Actor)
+	c.time("at", d.At)
+	c.id("case", id)
+	c.open("payload")
+	c.payload(&d.Payload)
+	c.close()
+	if d.Run.IsZero() {
+		c.text("run", "")
+	} else {
+		c.id("run", d.Run)
+	}
+	c.text("source", string(d.Subtype.Source()))
+	c.text("subtype", string(d.Subtype))
+	c.text("tenant", tenant)
+	c.close()
+	if c.err != nil {
+		return dst, c.err
+	}
+	return c.buf, nil
+}
+
+func checkDraft(id CaseID, tenant string, d *Draft) error {
+	switch {
+	case id.IsZero():
+		return &FieldError{Field: "case", What: "is not given"}
+	case tenant == "":
+		return &FieldError{Field: "tenant", What: "is not given"}
+	case d.Actor == "":
+		return &FieldError{Field: "actor", What: "is not given"}
+	case d.At.IsZero():
+		return &FieldError{Field: "at", What: "is not given"}
+	case d.Subtype.Source() == "":
+		return &FieldError{Field: "subtype", What: "is not known: " + string(d.Subtype)}
+	}
+	return nil
+}
+
+// payload writes the members in their sorted order, split by the alphabet to stay readable.
+func (c *canon) payload(p *Payload) {
+	c.payloadAtoF(p)
+	c.payloadGtoZ(p)
+}
+
+func (c *canon) payloadAtoF(p *Payload) {
+	c.optText("adjudication_id", p.AdjudicationID)
+	c.optInteger("amount", p.Amount)
+	c.optText("asked_for", p.AskedFor)
+	c.optInteger("attempt", int64(p.Attempt))
+	c.optText("attempt_class", p.AttemptClass)
+	c.optInteger("attempts", int64(p.Attempts))
+	c.optInteger("budget_spent", int64(p.BudgetSpent))
+	c.optText("changes", p.Changes)
+	c.optText("content_digest", p.ContentDigest)
+	c.optText("currency", p.Currency)
+	c.optTime("dead_lettered_at", p.DeadLetteredAt)
+	c.optText("dispatch_reference", p.DispatchReference)
+	c.optInteger("duration_us", p.DurationUS)
+	c.optInteger("epoch", int64(p.Epoch))
+	c.failure(&p.Error)
+	c.optText("escrow_reference", p.EscrowReference)
+	c.optInteger("excess", p.Excess)
+	c.optText("family", p.Family)
+	c.optText("finding", p.Finding)
+	c.optText("finding_reference", p.FindingReference)
+	c.optInteger("freed", p.Freed)
+}
+
+func (c *canon) payloadGtoZ(p *Payload) {
+	c.optInteger("generation", int64(p.Generation))
+	c.optInteger("held", p.Held)
+	c.optID("letter_of", p.LetterOf)
+	c.optText("lookup", p.Lookup)
+	c.optInteger("moved", p.Moved)
+	c.optID("new_run", p.NewRun)
+	c.optTime("next_retry_at", p.NextRetryAt)
+	c.optText("operation_key", p.OperationKey)
+	c.optText("outcome", p.Outcome)
+	c.optText("outcome_class", p.OutcomeClass)
+	c.optID("parent_run", p.ParentRun)
+	c.optText("policy", p.Policy)
+	c.optText("queue", p.Queue)
+	c.optTrue("readjudicated", p.Readjudicated)
+	c.optText("reason", p.Reason)
+	c.optText("reason_code", p.ReasonCode)
+	c.optInteger("recoveries", int64(p.Recoveries))
+	c.optText("reference", p.Reference)
+	c.optText("refused_by", p.RefusedBy)
+	c.optText("retry_key", p.RetryKey)
+	c.settlement(p.Settlement)
+	c.optText("submission_receipt_id", p.SubmissionReceiptID)
+	c.optText("target", p.Target)
+	c.optText("trace_id", p.TraceID)
+	c.optText("transaction_receipt_id", p.TransactionReceiptID)
+	c.optInteger("unknown_open", int64(p.UnknownOpen))
+	c.optText("worker", p.Worker)
+}
+
+func (c *canon) failure(f *Failure) {
+	if *f == (Failure{}) {
+		return
+	}
+	c.open("error")
+	c.prefix = "error."
+	c.optText("code", f.Code)
+	c.optText("message", f.Message)
+	c.optText("stack", f.Stack)
+	c.optText("type", f.Type)
+	c.prefix = ""
+	c.close()
+}
+
+func (c *canon) settlement(s *SettlementSnapshot) {
+	if s == nil {
+		return
+	}
+	c.open("settlement")
+	c.prefix = "settlement."
+	c.integer("asked", s.Asked)
+	c.text("dispute_lifecycle_status", s.DisputeLifecycleStatus)
+	c.text("escrow_adjudication", s.EscrowAdjudication)
+	c.integer("generation", int64(s.Generation))
+	c.integer("moved", s.Moved)
+	c.integer("refunded", s.Refunded)
+	c.integer("released", s.Released)
+	c.integer("reserved", s.Reserved)
+	c.text("settlement_progression_reason", s.ProgressionReason)
+	c.text("settlement_progression_reason_code", s.ProgressionReasonCode)
+	c.text("settlement_progression_status", s.ProgressionStatus)
+	c.prefix = ""
+	c.close()
+}

@@ -1,0 +1,64 @@
+package receipts
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// Head is where the chain of a case stands: the sequence of its last receipt and that receipt's link.
+type Head struct {
+	Seq  int64
+	Link [32]byte
+}
+
+// genesisDomain names the format. A change to bodies or links that old verifiers would misread changes it.
+const genesisDomain = "recourse/1"
+
+// Genesis returns the head of a case without receipts: sequence 0 and SHA-256("recourse/1" ‖ case).
+func Genesis(c CaseID) Head {
+	var in [len(genesisDomain) + len(c)]byte
+	copy(in[:], genesisDomain)
+	copy(in[len(genesisDomain):], c[:])
+	return Head{Link: sha256.Sum256(in[:])}
+}
+
+// Next returns the head after a receipt with this body:
+// SHA-256(link before ‖ its sequence as 8 bytes big-endian ‖ SHA-256(body)).
+func (h Head) Next(body []byte) Head {
+	return h.NextHash(sha256.Sum256(body))
+}
+
+// NextHash is Next for a body of which only the SHA-256 is at hand.
+func (h Head) NextHash(body [32]byte) Head {
+	var in [32 + 8 + 32]byte
+	copy(in[:], h.Link[:])
+	binary.BigEndian.PutUint64(in[32:], uint64(h.Seq+1))
+	copy(in[40:], body[:])
+	return Head{Seq: h.Seq + 1, Link: sha256.Sum256(in[:])}
+}
+
+// Seal writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
+// store with the head after them. The caller holds the lock under which head is the case's newest, and
+// stores receipts and head in one commit; Seal itself stores nothing. On an error, which is a *FieldError
+// naming the draft, nothing is returned and head stands.
+func Seal(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
+	rs := make([]Receipt, 0, len(drafts))
+	next := head
+	for i := range drafts {
+		d := &drafts[i]
+		body, err := appendBody(make([]byte, 0, 512), c, tenant, d)
+		if err != nil {
+			return nil, head, fmt.Errorf("receipts: draft %d: %w", i, err)
+		}
+		next = next.Next(body)
+		rs = append(rs, Receipt{
+			Case: c, Seq: next.Seq, Tenant: tenant, Run: d.Run,
+			Source: d.Subtype.Source(), Subtype: d.Subtype,
+			Actor: d.Actor, At: d.At.UTC().Truncate(time.Microsecond),
+			Body: body, Link: next.Link,
+		})
+	}
+	return rs, next, nil
+}

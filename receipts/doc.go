@@ -1,0 +1,26 @@
+// Package receipts is the evidence of a case: append-only facts, each chained to the one before it.
+//
+// A receipt says who did what to which run of which case, when and why. Its body is canonical JSON
+// (RFC 8785), written by [AppendBody] and read by [Parse]; the two are inverses, to the byte. Its link is
+//
+//	link(0) = SHA-256("recourse/1" ‖ 16 bytes of the case id)
+//	link(n) = SHA-256(link(n-1) ‖ n as 8 bytes big-endian ‖ SHA-256(body(n)))
+//
+// so that no receipt can be changed, moved, inserted or dropped from the middle unnoticed. A tail cut off
+// is noticed by whoever kept an earlier head: [FormatHeads] writes such heads as text, and a [Verifier]
+// holding them compares. A verifier needs nothing but the receipts and, for that, the heads.
+//
+// [Fold] is the one way to read a state off the receipts:
+//
+//	               attempt-started
+//	submitted -> pending ------------> running -> succeeded
+//	                 ^ |                | ^  |
+//	                 | |  retry-        | |  +--> dead_lettered, letter open -> forked
+//	                 | |  scheduled,    v |                                  -> reconciled
+//	                 | |  interrupted  scheduled                             -> superseded
+//	                 | |                |                                    -> purged
+//	                 | +----------------+--> succeeded (reconciled), dead_lettered, cancelled
+//
+// The package is pure: it imports the standard library only, and knows no store, clock, log or network.
+// It must not know what a settlement may become or when a retry is due; it holds what others decided.
+package receipts

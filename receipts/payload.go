@@ -1,0 +1,91 @@
+package receipts
+
+import "time"
+
+// Payload holds the particulars of a receipt: one flat record for all subtypes, of which each fills its
+// part. A zero value is not written, and what is not written reads back as zero. Integers stay within
+// ±(2^53-1), times are kept to the microsecond, strings are valid UTF-8 without U+0000. Amounts are in the
+// minor unit of Currency.
+type Payload struct {
+	// What was accepted: submitted.
+
+	AdjudicationID       string `json:"adjudication_id,omitempty"`        // the decision being executed
+	SubmissionReceiptID  string `json:"submission_receipt_id,omitempty"`  // the submission the decision was about
+	TransactionReceiptID string `json:"transaction_receipt_id,omitempty"` // the transaction that the case is about
+	EscrowReference      string `json:"escrow_reference,omitempty"`       // the escrow that holds the money
+	Outcome              string `json:"outcome,omitempty"`                // "release" or "refund"
+	Generation           int    `json:"generation,omitempty"`             // higher for each re-adjudication
+	Amount               int64  `json:"amount,omitempty"`                 // asked for
+	Held                 int64  `json:"held,omitempty"`                   // held by the escrow in all
+	Currency             string `json:"currency,omitempty"`               // ISO 4217 code
+	RetryKey             string `json:"retry_key,omitempty"`              // "<transaction_receipt_id>:<outcome>"
+	OperationKey         string `json:"operation_key,omitempty"`          // hex; the idempotency key given to the escrow service
+	Family               string `json:"family,omitempty"`                 // the family of the run
+	Queue                string `json:"queue,omitempty"`                  // the queue that delivers it
+	Target               string `json:"target,omitempty"`                 // the endpoint that executes it
+	Policy               string `json:"policy,omitempty"`                 // the retry policy the run keeps for life
+	ContentDigest        string `json:"content_digest,omitempty"`         // hex; digest of the submitted content
+	ParentRun            RunID  `json:"parent_run,omitzero"`              // of a fork: the run it was forked from, in this case
+	LetterOf             RunID  `json:"letter_of,omitzero"`               // of a dead-letter handler's run: the run that died, in any case
+	Epoch                int    `json:"epoch,omitempty"`                  // part of the operation key
+	Readjudicated        bool   `json:"readjudicated,omitempty"`          // took the place of a lower generation
+
+	// What became of an attempt or a run.
+
+	Attempt           int       `json:"attempt,omitempty"`            // the attempt spoken of, from 1
+	Attempts          int       `json:"attempts,omitempty"`           // attempts made in all
+	BudgetSpent       int       `json:"budget_spent,omitempty"`       // of the run's policy, after this receipt
+	Recoveries        int       `json:"recoveries,omitempty"`         // interruptions of the run, after this receipt
+	NextRetryAt       time.Time `json:"next_retry_at,omitzero"`       // no attempt starts before it
+	DeadLetteredAt    time.Time `json:"dead_lettered_at,omitzero"`    // retention counts from it
+	DispatchReference string    `json:"dispatch_reference,omitempty"` // the delivery that carried the attempt
+	Reason            string    `json:"reason,omitempty"`             // for people
+	ReasonCode        string    `json:"reason_code,omitempty"`        // for programs
+	OutcomeClass      string    `json:"outcome_class,omitempty"`      // worst unresolved class of the run after this receipt: "executed", "not_executed", "unknown"
+	AttemptClass      string    `json:"attempt_class,omitempty"`      // class of this attempt alone
+	UnknownOpen       int       `json:"unknown_open,omitempty"`       // unresolved unknown attempts of the case, after this receipt
+	DurationUS        int64     `json:"duration_us,omitempty"`        // of the attempt, in microseconds
+	Worker            string    `json:"worker,omitempty"`             // the process that made the attempt
+	TraceID           string    `json:"trace_id,omitempty"`           // W3C trace id
+	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
+	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
+	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
+	Excess            int64     `json:"excess,omitempty"`             // of a breach: committed beyond what is held
+	Freed             int64     `json:"freed,omitempty"`              // reservation given back
+	Error             Failure   `json:"error,omitzero"`               // what went wrong
+
+	// Settlement is the settlement of the case after this receipt, or nil where the case has none.
+	Settlement *SettlementSnapshot `json:"settlement,omitempty"`
+
+	// What a person, a rule or a plan asked for.
+
+	NewRun           RunID  `json:"new_run,omitzero"`            // of a fork: the run created
+	Changes          string `json:"changes,omitempty"`           // what the fork changed
+	Finding          string `json:"finding,omitempty"`           // "executed" or "not_executed"
+	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked
+	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
+	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
+}
+
+// Failure is an error as kept in evidence: redacted before it gets here.
+type Failure struct {
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stack   string `json:"stack,omitempty"` // only of a panic
+	Type    string `json:"type,omitempty"`
+}
+
+// SettlementSnapshot is the settlement of a case at one receipt. All its members are always written.
+type SettlementSnapshot struct {
+	Asked                  int64  `json:"asked"` // amount of this generation
+	DisputeLifecycleStatus string `json:"dispute_lifecycle_status"`
+	EscrowAdjudication     string `json:"escrow_adjudication"`
+	Generation             int    `json:"generation"`
+	Moved                  int64  `json:"moved"` // moved for this generation
+	Refunded               int64  `json:"refunded"`
+	Released               int64  `json:"released"`
+	Reserved               int64  `json:"reserved"`
+	ProgressionReason      string `json:"settlement_progression_reason"`
+	ProgressionReasonCode  string `json:"settlement_progression_reason_code"`
+	ProgressionStatus      string `json:"settlement_progression_status"`
+}

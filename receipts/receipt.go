@@ -1,0 +1,52 @@
+package receipts
+
+import (
+	"strconv"
+	"time"
+)
+
+// Draft is a receipt about to be written: what its author says. Case and tenant are the author's context,
+// sequence and link are given where the head of the case is locked.
+type Draft struct {
+	Run     RunID     // zero when the fact is about the case and no single run
+	Subtype Subtype   // one of KnownSubtypes
+	Actor   string    // who did it; never empty, never a secret
+	At      time.Time // when; stored in UTC, truncated to microseconds
+	Payload Payload   // the particulars; its zero value is an empty object
+}
+
+// Entry is all that a body says: a draft with the case and tenant it was written for.
+type Entry struct {
+	Case   CaseID
+	Tenant string
+	Draft
+}
+
+// Receipt is one stored fact. Body is the truth; Case, Tenant, Run, Source, Subtype, Actor and At repeat it
+// for queries, and a Verifier checks that they agree. Seq counts from 1 within the case, without gaps.
+type Receipt struct {
+	Case    CaseID
+	Seq     int64
+	Tenant  string
+	Run     RunID
+	Source  Source
+	Subtype Subtype
+	Actor   string
+	At      time.Time
+	Body    []byte
+	Link    [32]byte
+}
+
+// ID returns "<case>.<sequence>", unique among all receipts.
+func (r Receipt) ID() string {
+	b := make([]byte, 0, uuidLen+20)
+	b = appendUUID(b, r.Case)
+	b = append(b, '.')
+	return string(strconv.AppendInt(b, r.Seq, 10))
+}
+
+// Payload reads the particulars out of the body. It fails as Parse does.
+func (r Receipt) Payload() (Payload, error) {
+	e, err := Parse(r.Body)
+	return e.Payload, err
+}

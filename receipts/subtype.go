@@ -1,0 +1,84 @@
+package receipts
+
+import "slices"
+
+// Source is the part of the product that a receipt comes from.
+type Source string
+
+// The sources.
+const (
+	SourceRetry      Source = "post_adjudication_retry"
+	SourceExecution  Source = "post_adjudication_execution"
+	SourceDeadLetter Source = "dead_letter"
+	SourceOperations Source = "operations"
+)
+
+// Subtype is what happened. Each subtype belongs to exactly one Source.
+type Subtype string
+
+// Of SourceRetry.
+const (
+	RetryScheduled       Subtype = "retry-scheduled"        // an attempt ended, another comes at next_retry_at
+	DeadLettered         Subtype = "dead-lettered"          // the run ended without success, its letter is open
+	ManualRetryRequested Subtype = "manual-retry-requested" // an open letter was forked into new_run
+)
+
+// Of SourceExecution.
+const (
+	Submitted          Subtype = "submitted"           // a run was accepted
+	AttemptStarted     Subtype = "attempt-started"     // committed before the executor was called
+	AttemptInterrupted Subtype = "attempt-interrupted" // the worker was lost or shut down; the outcome is unknown
+	AttemptSucceeded   Subtype = "attempt-succeeded"   // the executor's success ended the run
+	AnsweredLate       Subtype = "answered-late"       // an attempt already ended got its answer after all
+	Cancelled          Subtype = "cancelled"           // the run ended on request
+	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
+	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
+	ConservationBreach Subtype = "conservation-breach" // more was committed than the escrow holds
+)
+
+// Of SourceDeadLetter.
+const (
+	Replayed         Subtype = "replayed"          // a rule or a bulk plan asked for the fork
+	RetentionExpired Subtype = "retention-expired" // the letter outlived its retention and was pruned
+	Purged           Subtype = "purged"            // somebody removed the letter
+	HoldPlaced       Subtype = "hold-placed"       // retention no longer touches the letter
+	HoldReleased     Subtype = "hold-released"     // retention applies again
+	Refused          Subtype = "refused"           // who asked for what, and why not
+)
+
+// Of SourceOperations.
+const (
+	PolicyChanged           Subtype = "policy-changed"
+	BrakePulled             Subtype = "brake-pulled"
+	BrakeReleased           Subtype = "brake-released"
+	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
+)
+
+// KnownSubtypes returns every subtype, source by source. The slice is the caller's.
+func KnownSubtypes() []Subtype {
+	return slices.Clone(knownSubtypes)
+}
+
+var knownSubtypes = []Subtype{
+	RetryScheduled, DeadLettered, ManualRetryRequested,
+	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
+	Superseded, ConservationBreach,
+	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Refused,
+	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected,
+}
+
+// Source returns the source that s belongs to, and "" when s is not a known subtype.
+func (s Subtype) Source() Source {
+	switch s {
+	case RetryScheduled, DeadLettered, ManualRetryRequested:
+		return SourceRetry
+	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
+		Superseded, ConservationBreach:
+		return SourceExecution
+	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Refused:
+		return SourceDeadLetter
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected:
+		return SourceOperations
+	}
+	return ""
+}
