@@ -1,5 +1,7 @@
 package receipts
 
+import "time"
+
 // AppendBody appends to dst the body of a receipt: the canonical JSON of {actor, at, case, payload, run,
 // source, subtype, tenant}, which is everything it says except its sequence and link. A draft without a run
 // has "run":"". Parse of the appended bytes gives back what went in, its times in UTC microseconds.
@@ -44,7 +46,7 @@ func checkDraft(id CaseID, tenant string, d *Draft) error {
 		return &FieldError{Field: "tenant", What: "is not given"}
 	case d.Actor == "":
 		return &FieldError{Field: "actor", What: "is not given"}
-	case d.At.IsZero():
+	case d.At.Truncate(time.Microsecond).IsZero():
 		return &FieldError{Field: "at", What: "is not given"}
 	case d.Subtype.Source() == "":
 		return &FieldError{Field: "subtype", What: "is not known: " + string(d.Subtype)}

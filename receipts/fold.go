@@ -1,0 +1,240 @@
+package receipts
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Illegal says which receipt tells something that can't have happened after the ones before it.
+type Illegal struct {
+	Case    CaseID
+	Seq     int64
+	Subtype Subtype
+	What    string
+}
+
+func (e *Illegal) Error() string {
+	return fmt.Sprintf("receipts: %s.%d %s: %s", e.Case, e.Seq, e.Subtype, e.What)
+}
+
+// Fold reads the state of a case off all its receipts, in their order from sequence 1. It believes the
+// bodies alone, and does not check links: Verify does. No receipts give the zero History.
+//
+// An order that can't be is an *Illegal: a run submitted twice or never; an attempt that starts while
+// another is open, before its next_retry_at, or with a number that is not the next; an end without a start
+// or naming another attempt; a move of a letter that is not open; a budget that shrinks.
+//
+// Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered,
+// attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
+// cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
+// after the receipt, nothing written meaning zero. reconciled carries the last two, and so does
+// answered-late if it has an outcome_class. All others leave these four as they were.
+func Fold(rs []Receipt) (History, error) {
+	f := folder{runs: make(map[RunID]*RunHistory)}
+	for i, r := range rs {
+		e, err := Parse(r.Body)
+		if err == nil {
+			err = f.receipt(r.Seq == int64(i+1), e)
+		}
+		if err != nil {
+			return History{}, &Illegal{Case: r.Case, Seq: r.Seq, Subtype: r.Subtype, What: err.Error()}
+		}
+	}
+	f.h.Runs = make(map[RunID]RunHistory, len(f.runs))
+	for id, run := range f.runs {
+		f.h.Runs[id] = *run
+	}
+	return f.h, nil
+}
+
+type folder struct {
+	h    History
+	runs map[RunID]*RunHistory
+}
+
+func (f *folder) receipt(inOrder bool, e Entry) error {
+	if !inOrder {
+		return errors.New("sequence out of order")
+	}
+	if f.h.Case.IsZero() {
+		f.h.Case, f.h.Tenant = e.Case, e.Tenant
+	}
+	if e.Case != f.h.Case || e.Tenant != f.h.Tenant {
+		return errors.New("another case or tenant than the receipts before")
+	}
+	if e.Payload.Settlement != nil {
+		f.h.Settlement = e.Payload.Settlement
+	}
+	switch e.Subtype {
+	case Submitted:
+		return f.submitted(e)
+	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected:
+		return nil // may speak of a run that never was, or of none
+	}
+	run := f.runs[e.Run]
+	if run == nil {
+		if e.Run.IsZero() && e.Subtype == ConservationBreach {
+			return nil // of an escrow as a whole
+		}
+		return fmt.Errorf("run %s was never submitted", e.Run)
+	}
+	if e.Payload.Error != (Failure{}) {
+		run.LastError = e.Payload.Error
+	}
+	return f.move(run, e)
+}
+
+func (f *folder) move(run *RunHistory, e Entry) error {
+	switch e.Subtype {
+	case AttemptStarted:
+		return run.started(e)
+	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Cancelled:
+		return f.ended(run, e)
+	case AnsweredLate:
+		return f.answeredLate(run, e)
+	case Reconciled:
+		return f.reconciled(run, e)
+	case ManualRetryRequested:
+		if e.Payload.NewRun.IsZero() {
+			return errors.New("new_run is not given")
+		}
+		return run.close(LetterForked)
+	case Superseded:
+		return run.close(LetterSuperseded)
+	case Purged, RetentionExpired:
+		return run.close(LetterPurged)
+	}
+	return nil // replayed, holds and a breach change no state
+}
+
+func (f *folder) submitted(e Entry) error {
+	p := e.Payload
+	if e.Run.IsZero() {
+		return errors.New("run is not given")
+	}
+	if f.runs[e.Run] != nil {
+		return errors.New("run was submitted before")
+	}
+	if !p.ParentRun.IsZero() && f.runs[p.ParentRun] == nil {
+		return fmt.Errorf("parent run %s was never submitted", p.ParentRun)
+	}
+	f.runs[e.Run] = &RunHistory{
+		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending,
+	}
+	f.h.Order = append(f.h.Order, e.Run)
+	return nil
+}
+
+func (r *RunHistory) started(e Entry) error {
+	if !r.waits() {
+		return errors.New("attempt starts while the run is " + r.State)
+	}
+	if e.Payload.Attempt != r.Attempts+1 {
+		return fmt.Errorf("attempt %d starts after attempt %d", e.Payload.Attempt, r.Attempts)
+	}
+	if e.At.Before(r.NextRetryAt) {
+		return fmt.Errorf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At))
+	}
+	r.Attempts++
+	r.State, r.NextRetryAt = StateRunning, time.Time{}
+	r.Attempt = append(r.Attempt, AttemptHistory{Number: r.Attempts, StartedAt: e.At})
+	return nil
+}
+
+// ended applies what ends an attempt, and what ends a run that waits for one.
+func (f *folder) ended(run *RunHistory, e Entry) error {
+	if run.State == StateRunning {
+		if e.Payload.Attempt != run.Attempts {
+			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.Attempts)
+		}
+		a := &run.Attempt[run.Attempts-1]
+		a.EndedAt, a.EndedBy, a.Class = e.At, e.Subtype, e.Payload.AttemptClass
+	} else if !run.waits() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
+		return errors.New("no attempt is open: the run is " + run.State)
+	}
+	p := e.Payload
+	if p.BudgetSpent < run.BudgetSpent || p.Recoveries < run.Recoveries {
+		return fmt.Errorf("budget_spent %d and recoveries %d fall to %d and %d",
+			run.BudgetSpent, run.Recoveries, p.BudgetSpent, p.Recoveries)
+	}
+	run.BudgetSpent, run.Recoveries = p.BudgetSpent, p.Recoveries
+	run.NextRetryAt = time.Time{}
+	switch e.Subtype {
+	case RetryScheduled:
+		if p.NextRetryAt.IsZero() {
+			return errors.New("next_retry_at is not given")
+		}
+		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
+	case AttemptInterrupted:
+		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
+	case AttemptSucceeded:
+		run.State = StateSucceeded
+	case Cancelled:
+		run.State = StateCancelled
+	case DeadLettered:
+		if p.DeadLetteredAt.IsZero() {
+			return errors.New("dead_lettered_at is not given")
+		}
+		run.State, run.Letter, run.DeadAt = StateDeadLettered, LetterOpen, p.DeadLetteredAt
+	}
+	return f.known(run, p)
+}
+
+func (f *folder) answeredLate(run *RunHistory, e Entry) error {
+	n := e.Payload.Attempt
+	if n < 1 || n > run.Attempts || run.Attempt[n-1].EndedBy == "" {
+		return fmt.Errorf("attempt %d has not ended", n)
+	}
+	if e.Payload.OutcomeClass == "" {
+		return nil
+	}
+	return f.known(run, e.Payload)
+}
+
+// reconciled applies a finding. Found executed, it ends a run that waits and closes an open letter; a run
+// with an open attempt ends at that attempt's own end.
+func (f *folder) reconciled(run *RunHistory, e Entry) error {
+	executed := e.Payload.Finding == ClassExecuted
+	if !executed && e.Payload.Finding != ClassNotExecuted {
+		return fmt.Errorf("finding %q is neither executed nor not_executed", e.Payload.Finding)
+	}
+	switch {
+	case run.waits():
+		if executed {
+			run.State, run.NextRetryAt = StateSucceeded, time.Time{}
+		}
+	case run.State == StateRunning:
+	case run.Letter == LetterOpen:
+		if executed {
+			run.Letter = LetterReconciled
+		}
+	default:
+		return errors.New("nothing to reconcile: " + run.standing())
+	}
+	return f.known(run, e.Payload)
+}
+
+// known takes over what is known of the money after a receipt.
+func (f *folder) known(run *RunHistory, p Payload) error {
+	if p.UnknownOpen < 0 {
+		return fmt.Errorf("unknown_open is %d", p.UnknownOpen)
+	}
+	run.Class, f.h.UnknownOpen = p.OutcomeClass, p.UnknownOpen
+	return nil
+}
+
+func (r *RunHistory) close(letter string) error {
+	if r.Letter != LetterOpen {
+		return errors.New("no letter is open: " + r.standing())
+	}
+	r.Letter = letter
+	return nil
+}
+
+func (r *RunHistory) standing() string {
+	if r.Letter != "" {
+		return "the letter is " + r.Letter
+	}
+	return "the run is " + r.State
+}

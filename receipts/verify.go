@@ -1,0 +1,200 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Broken says where the evidence of a case does not hold, and why. Seq is the sequence at which it was
+// noticed: of the receipt read, or of the one that should have been there.
+type Broken struct {
+	Case CaseID
+	Seq  int64
+	What string
+}
+
+func (b *Broken) Error() string {
+	return fmt.Sprintf("receipts: %s.%d: %s", b.Case, b.Seq, b.What)
+}
+
+// CaseHead is the head of one case.
+type CaseHead struct {
+	Case CaseID
+	Head
+}
+
+// Verifier checks receipts against nothing but themselves and, where given, heads noted earlier. Its zero
+// value is ready, and can't notice that a tail, or a whole case, was cut off; one with Expected does. A case
+// may have grown past its expected head, but must have passed through it.
+type Verifier struct {
+	Expected map[CaseID]Head
+}
+
+// Verify checks all receipts of one case, in their order, and returns its head: sequences from 1 without
+// gaps, every link, every body canonical, every column equal to what the body says, one tenant, and the
+// expected head reached. The error is a *Broken. A case without receipts has the head Genesis(c).
+func (v Verifier) Verify(c CaseID, rs []Receipt) (Head, error) {
+	k := v.begin(c)
+	for _, r := range rs {
+		if err := k.add(r); err != nil {
+			return Head{}, err
+		}
+	}
+	return k.head, k.end()
+}
+
+// Stream is Verify over any number of cases, ordered by case (as bytes, which is also the order of their
+// text) and sequence, in memory for one. It gives each case's head when the case is complete, or one *Broken
+// for it, and goes on with the next; at the end a *Broken for each expected case that never came. An error of
+// rs, and a case out of order, end it.
+func (v Verifier) Stream(rs iter.Seq2[Receipt, error]) iter.Seq2[CaseHead, error] {
+	return func(yield func(CaseHead, error) bool) {
+		missing := maps.Clone(v.Expected)
+		var k *checker
+		for r, err := range rs {
+			if err != nil {
+				yield(CaseHead{}, err)
+				return
+			}
+			if k == nil || r.Case != k.id {
+				if k != nil && !k.report(yield) {
+					return
+				}
+				if k != nil && bytes.Compare(r.Case[:], k.id[:]) < 0 {
+					what := "comes after case " + k.id.String() + ", out of order"
+					yield(CaseHead{Case: r.Case}, &Broken{Case: r.Case, Seq: r.Seq, What: what})
+					return
+				}
+				k = v.begin(r.Case)
+				delete(missing, r.Case)
+			}
+			if k.broken == nil {
+				k.broken = k.add(r)
+			}
+		}
+		if k != nil && !k.report(yield) {
+			return
+		}
+		for _, c := range slices.SortedFunc(maps.Keys(missing), compareCases) {
+			if !v.begin(c).report(yield) {
+				return
+			}
+		}
+	}
+}
+
+// VerifyHeads checks the receipts as Stream does and returns every *Broken found, joined: nil means that
+// each case holds, that none of the expected is missing, and that none was cut off or rewritten before its
+// expected head.
+func VerifyHeads(expected map[CaseID]Head, got iter.Seq2[Receipt, error]) error {
+	var errs []error
+	for _, err := range (Verifier{Expected: expected}).Stream(got) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func compareCases(a, b CaseID) int { return bytes.Compare(a[:], b[:]) }
+
+// checker walks the chain of one case.
+type checker struct {
+	id       CaseID
+	tenant   string
+	head     Head
+	expected *Head
+	broken   error // the first thing found wrong; kept by Stream
+}
+
+func (v Verifier) begin(c CaseID) *checker {
+	k := &checker{id: c, head: Genesis(c)}
+	if h, ok := v.Expected[c]; ok {
+		k.expected = &h
+	}
+	return k
+}
+
+func (k *checker) add(r Receipt) error {
+	seq := k.head.Seq + 1
+	if r.Case != k.id {
+		return k.wrong(seq, "receipt of case "+r.Case.String())
+	}
+	if r.Seq != seq {
+		return k.wrong(seq, fmt.Sprintf("sequence %d stands in its place", r.Seq))
+	}
+	next := k.head.Next(r.Body)
+	if r.Link != next.Link {
+		return k.wrong(seq, "link does not follow from the link before, the sequence and the body")
+	}
+	e, err := Parse(r.Body)
+	if err != nil {
+		return k.wrong(seq, err.Error())
+	}
+	if column := differing(r, e); column != "" {
+		return k.wrong(seq, "column "+column+" differs from the body")
+	}
+	if seq > 1 && r.Tenant != k.tenant {
+		return k.wrong(seq, "tenant differs from the receipts before")
+	}
+	k.tenant, k.head = r.Tenant, next
+	return k.passExpected()
+}
+
+// passExpected compares at the one sequence where an earlier head was noted.
+func (k *checker) passExpected() error {
+	if k.expected != nil && k.expected.Seq == k.head.Seq && k.expected.Link != k.head.Link {
+		return k.wrong(k.head.Seq, "link differs from the expected head")
+	}
+	return nil
+}
+
+func (k *checker) end() error {
+	if k.expected != nil && k.head.Seq < k.expected.Seq {
+		what := fmt.Sprintf("missing, and all up to the expected %d", k.expected.Seq)
+		return k.wrong(k.head.Seq+1, what)
+	}
+	if k.head.Seq == 0 {
+		return k.passExpected()
+	}
+	return nil
+}
+
+func (k *checker) report(yield func(CaseHead, error) bool) bool {
+	if k.broken == nil {
+		k.broken = k.end()
+	}
+	if k.broken != nil {
+		return yield(CaseHead{Case: k.id}, k.broken)
+	}
+	return yield(CaseHead{Case: k.id, Head: k.head}, nil)
+}
+
+func (k *checker) wrong(seq int64, what string) error {
+	return &Broken{Case: k.id, Seq: seq, What: what}
+}
+
+// differing names the first column that does not repeat what the body says.
+func differing(r Receipt, e Entry) string {
+	switch {
+	case r.Case != e.Case:
+		return "case"
+	case r.Tenant != e.Tenant:
+		return "tenant"
+	case r.Run != e.Run:
+		return "run"
+	case r.Source != e.Subtype.Source():
+		return "source"
+	case r.Subtype != e.Subtype:
+		return "subtype"
+	case r.Actor != e.Actor:
+		return "actor"
+	case !r.At.Equal(e.At):
+		return "at"
+	}
+	return ""
+}
