@@ -1,0 +1,218 @@
+package receipts
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gowebpki/jcs"
+	"pgregory.net/rapid"
+)
+
+func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDraft(t)
+		body, err := AppendBody(nil, testCase, "acme", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		canonical, err := jcs.Transform(body)
+		if err != nil || string(canonical) != string(body) {
+			t.Fatalf("RFC 8785 (%v):\n%s\nours:\n%s", err, canonical, body)
+		}
+		got, err := Parse(body)
+		if err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if diff := cmp.Diff(Entry{Case: testCase, Tenant: "acme", Draft: d}, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// The tags of Payload serve readers, the typed encoder serves writing. They must say the same.
+func TestPayloadTagsAndEncoderAgree(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDraft(t)
+		c := canon{buf: []byte{'{'}}
+		c.payload(&d.Payload)
+		c.close()
+		plain, err := json.Marshal(d.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		canonical, err := jcs.Transform(plain)
+		if err != nil || string(canonical) != string(c.buf) {
+			t.Fatalf("tags (%v):\n%s\nencoder:\n%s", err, canonical, c.buf)
+		}
+	})
+}
+
+func TestBodyAppendsAndLeavesWhatWasThere(t *testing.T) {
+	t.Parallel()
+	d := story()[0]
+	alone, err := AppendBody(nil, testCase, "acme", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := AppendBody([]byte("before{"), testCase, "acme", d)
+	if err != nil || string(got) != "before{"+string(alone) {
+		t.Fatalf("%s, %v", got, err)
+	}
+	d.Actor = ""
+	got, err = AppendBody([]byte("before"), testCase, "acme", d)
+	if err == nil || string(got) != "before" {
+		t.Fatalf("after an error: %s, %v", got, err)
+	}
+}
+
+func TestTimesAreUTCMicrosecondsCutNotRounded(t *testing.T) {
+	t.Parallel()
+	c := canon{buf: []byte{'{'}}
+	c.time("at", time.Date(2026, 3, 1, 0, 30, 9, 999_999_999, time.FixedZone("CET", 3600)))
+	if got, want := string(c.buf), `{"at":"2026-02-28T23:30:09.999999Z"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestWhatABodyCannotHoldIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		field  string
+		change func(c *CaseID, tenant *string, d *Draft)
+	}{
+		"no case":          {"case", func(c *CaseID, _ *string, _ *Draft) { *c = CaseID{} }},
+		"no tenant":        {"tenant", func(_ *CaseID, t *string, _ *Draft) { *t = "" }},
+		"NUL in tenant":    {"tenant", func(_ *CaseID, t *string, _ *Draft) { *t = "a\x00" }},
+		"no actor":         {"actor", func(_ *CaseID, _ *string, d *Draft) { d.Actor = "" }},
+		"no time":          {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Time{} }},
+		"time cut to zero": {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Time{}.Add(999) }},
+		"year 10000":       {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		"year 0":           {"next_retry_at", func(_ *CaseID, _ *string, d *Draft) { d.Payload.NextRetryAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		"no subtype":       {"subtype", func(_ *CaseID, _ *string, d *Draft) { d.Subtype = "" }},
+		"unknown subtype":  {"subtype", func(_ *CaseID, _ *string, d *Draft) { d.Subtype = "attempt_started" }},
+		"2^53":             {"amount", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Amount = MaxInteger + 1 }},
+		"-2^53":            {"excess", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Excess = -MaxInteger - 1 }},
+		"2^53 inside": {"settlement.moved", func(_ *CaseID, _ *string, d *Draft) {
+			d.Payload.Settlement = &SettlementSnapshot{Moved: MaxInteger + 1}
+		}},
+		"broken UTF-8":      {"error.message", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Message = "\xff" }},
+		"surrogate half":    {"reason", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Reason = "\xed\xa0\x80" }},
+		"NUL":               {"error.stack", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Stack = "a\x00b" }},
+		"first of two":      {"amount", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Amount, d.Payload.Worker = 1<<60, "\xff" }},
+		"after nested part": {"worker", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Code, d.Payload.Worker = "x", "\xff" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, tenant, d := testCase, "acme", story()[0]
+			test.change(&c, &tenant, &d)
+			_, err := AppendBody(nil, c, tenant, d)
+			var field *FieldError
+			if !errors.As(err, &field) || field.Field != test.field {
+				t.Fatalf("error = %v, want a FieldError of %s", err, test.field)
+			}
+		})
+	}
+}
+
+func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                       "",
+		"fine \u2028 \U0001F4B8": "fine \u2028 \U0001F4B8",
+		"a\x00b":                 "a\uFFFDb",
+		"a\xffb":                 "a\uFFFDb",
+	} {
+		got := CleanText(in)
+		if got != want {
+			t.Errorf("CleanText(%q) = %q, want %q", in, got, want)
+		}
+		d := story()[0]
+		d.Payload.Reason = got
+		if _, err := AppendBody(nil, testCase, "acme", d); err != nil {
+			t.Errorf("%q: %v", got, err)
+		}
+	}
+}
+
+// A field that the encoder forgets would be evidence lost without a word.
+func TestEachFieldOfAPayloadIsWritten(t *testing.T) {
+	t.Parallel()
+	empty, err := AppendBody(nil, testCase, "acme", Draft{Subtype: Submitted, Actor: "a", At: testAt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range reflect.TypeFor[Payload]().NumField() {
+		d := Draft{Subtype: Submitted, Actor: "a", At: testAt}
+		setNonZero(t, reflect.ValueOf(&d.Payload).Elem().Field(i))
+		body, err := AppendBody(nil, testCase, "acme", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(body) == string(empty) {
+			t.Errorf("%s is not written", reflect.TypeFor[Payload]().Field(i).Name)
+		}
+	}
+}
+
+func setNonZero(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch p := v.Addr().Interface().(type) {
+	case *string:
+		*p = "x"
+	case *int, *int64:
+		v.SetInt(7)
+	case *bool:
+		*p = true
+	case *time.Time:
+		*p = testAt
+	case *RunID:
+		*p = runB
+	case *Failure:
+		p.Code = "x"
+	case **SettlementSnapshot:
+		*p = new(SettlementSnapshot)
+	default:
+		t.Fatalf("no value for %s", v.Type())
+	}
+}
+
+func BenchmarkAppendBody(b *testing.B) {
+	drafts := story()
+	for name, d := range map[string]*Draft{"submitted": &drafts[0], "attempt-started": &drafts[1], "retry-scheduled": &drafts[2]} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			buf := make([]byte, 0, 2048)
+			for b.Loop() {
+				if _, err := AppendBody(buf, testCase, "acme", *d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSeal(b *testing.B) {
+	drafts := story()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := Seal(testCase, "acme", Genesis(testCase), drafts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	rs, _ := sealed(b, testCase, story()...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (Verifier{}).Verify(testCase, rs); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
