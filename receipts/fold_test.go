@@ -1,0 +1,216 @@
+package receipts
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func at(seconds int) time.Time {
+	return time.Date(2026, 3, 1, 11, 0, seconds, 0, time.UTC)
+}
+
+// does writes a draft of runA in few words; n is its second and makes its time.
+func does(s Subtype, n int, p Payload) Draft {
+	return Draft{Run: runA, Subtype: s, Actor: "w", At: at(n), Payload: p}
+}
+
+func submit() Draft { return does(Submitted, 0, Payload{}) }
+func start(n int) Draft {
+	return does(AttemptStarted, 10*n, Payload{Attempt: n})
+}
+func retry(n int) Draft {
+	return does(RetryScheduled, 10*n+1, Payload{Attempt: n, BudgetSpent: n, NextRetryAt: at(10*n + 5)})
+}
+func die(n int) Draft {
+	return does(DeadLettered, 10*n+1, Payload{Attempt: n, BudgetSpent: n, DeadLetteredAt: at(10*n + 1)})
+}
+
+func folded(t *testing.T, drafts ...Draft) (History, error) {
+	t.Helper()
+	rs, _ := sealed(t, testCase, drafts...)
+	return Fold(rs)
+}
+
+func TestFoldTellsTheStory(t *testing.T) {
+	t.Parallel()
+	after := func(d time.Duration) time.Time { return testAt.Add(d).UTC().Truncate(time.Microsecond) }
+	got, err := folded(t, story()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := History{
+		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0,
+		Settlement: story()[0].Payload.Settlement,
+		Runs: map[RunID]RunHistory{
+			runA: {
+				Run: runA, Family: "post_adjudication", RetryKey: "txr_1:release", Queue: "settlement:3",
+				State: StateDeadLettered, Letter: LetterForked, Attempts: 2, BudgetSpent: 2, Class: ClassUnknown,
+				DeadAt: after(4 * time.Second), LastError: story()[2].Payload.Error,
+				Attempt: []AttemptHistory{
+					{1, after(time.Second), after(2 * time.Second), RetryScheduled, ClassUnknown},
+					{2, after(3 * time.Second), after(4 * time.Second), DeadLettered, ClassNotExecuted},
+				},
+			},
+			runB: {
+				Run: runB, Family: "post_adjudication", RetryKey: "txr_1:release",
+				State: StateSucceeded, Class: ClassExecuted,
+			},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFoldOfNothingIsTheZeroHistory(t *testing.T) {
+	t.Parallel()
+	h, err := Fold(nil)
+	if err != nil || !h.Case.IsZero() || len(h.Runs) != 0 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestFoldOfLegalOrders(t *testing.T) {
+	t.Parallel()
+	executed := Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted}
+	notExecuted := Payload{Finding: ClassNotExecuted, OutcomeClass: ClassNotExecuted}
+	interrupted := does(AttemptInterrupted, 11, Payload{Attempt: 1, Recoveries: 1, UnknownOpen: 1, OutcomeClass: ClassUnknown})
+	for name, test := range map[string]struct {
+		drafts        []Draft
+		state, letter string
+		unknown       int
+		class         string
+	}{
+		"submitted":               {[]Draft{submit()}, StatePending, "", 0, ""},
+		"started":                 {[]Draft{submit(), start(1)}, StateRunning, "", 0, ""},
+		"waits":                   {[]Draft{submit(), start(1), retry(1)}, StateScheduled, "", 0, ""},
+		"again":                   {[]Draft{submit(), start(1), retry(1), start(2)}, StateRunning, "", 0, ""},
+		"succeeds":                {[]Draft{submit(), start(1), does(AttemptSucceeded, 11, Payload{Attempt: 1, OutcomeClass: ClassExecuted})}, StateSucceeded, "", 0, ClassExecuted},
+		"interrupted":             {[]Draft{submit(), start(1), interrupted}, StateScheduled, "", 1, ClassUnknown},
+		"a start keeps a unknown": {[]Draft{submit(), start(1), interrupted, start(2)}, StateRunning, "", 1, ClassUnknown},
+		"dies":                    {[]Draft{submit(), start(1), die(1)}, StateDeadLettered, LetterOpen, 0, ""},
+		"dies unstarted":          {[]Draft{submit(), die(0)}, StateDeadLettered, LetterOpen, 0, ""},
+		"dies waiting":            {[]Draft{submit(), start(1), retry(1), die(2)}, StateDeadLettered, LetterOpen, 0, ""},
+		"cancelled unstarted":     {[]Draft{submit(), does(Cancelled, 1, Payload{})}, StateCancelled, "", 0, ""},
+		"cancelled running":       {[]Draft{submit(), start(1), does(Cancelled, 11, Payload{Attempt: 1, BudgetSpent: 1})}, StateCancelled, "", 0, ""},
+		"cancelled waiting":       {[]Draft{submit(), start(1), retry(1), does(Cancelled, 12, Payload{BudgetSpent: 1})}, StateCancelled, "", 0, ""},
+		"forked":                  {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
+		"superseded":              {[]Draft{submit(), die(1), does(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
+		"purged":                  {[]Draft{submit(), die(1), does(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
+		"expired":                 {[]Draft{submit(), die(1), does(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
+		"letter found executed":   {[]Draft{submit(), die(1), does(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
+		"letter found untouched": {[]Draft{submit(), start(1), interrupted, does(DeadLettered, 20, Payload{Recoveries: 1, DeadLetteredAt: at(20), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
+			does(Reconciled, 30, notExecuted)}, StateDeadLettered, LetterOpen, 0, ClassNotExecuted},
+		"waiting run found executed":  {[]Draft{submit(), start(1), retry(1), does(Reconciled, 20, executed)}, StateSucceeded, "", 0, ClassExecuted},
+		"waiting run found untouched": {[]Draft{submit(), start(1), interrupted, does(Reconciled, 20, notExecuted)}, StateScheduled, "", 0, ClassNotExecuted},
+		"running run ends by itself":  {[]Draft{submit(), start(1), does(Reconciled, 20, executed)}, StateRunning, "", 0, ClassExecuted},
+		"late answer tells":           {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1, OutcomeClass: ClassNotExecuted})}, StateScheduled, "", 0, ClassNotExecuted},
+		"late answer tells nothing":   {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1})}, StateScheduled, "", 1, ClassUnknown},
+		"receipts without a move": {[]Draft{submit(), start(1), interrupted, does(HoldPlaced, 12, Payload{}), does(HoldReleased, 12, Payload{}), does(Replayed, 12, Payload{}),
+			does(ConservationBreach, 12, Payload{}), does(Refused, 12, Payload{}), does(PolicyChanged, 12, Payload{}), does(BrakePulled, 12, Payload{}),
+			does(BrakeReleased, 12, Payload{}), does(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, err := folded(t, test.drafts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := h.Runs[runA]
+			if r.State != test.state || r.Letter != test.letter || h.UnknownOpen != test.unknown || r.Class != test.class {
+				t.Errorf("%s %q, %d unknown, class %q", r.State, r.Letter, h.UnknownOpen, r.Class)
+			}
+		})
+	}
+}
+
+func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
+	t.Parallel()
+	of := func(run RunID, d Draft) Draft {
+		d.Run = run
+		return d
+	}
+	cancel := does(Cancelled, 12, Payload{Attempt: 1})
+	succeed := does(AttemptSucceeded, 12, Payload{Attempt: 1})
+	for name, test := range map[string]struct {
+		drafts []Draft // the last one is illegal
+		part   string
+	}{
+		"submitted twice":         {[]Draft{submit(), submit()}, "submitted before"},
+		"submitted without run":   {[]Draft{of(RunID{}, submit())}, "run is not given"},
+		"fork of nothing":         {[]Draft{does(Submitted, 0, Payload{ParentRun: runB})}, "never submitted"},
+		"never submitted":         {[]Draft{start(1)}, "never submitted"},
+		"another never submitted": {[]Draft{submit(), of(runB, start(1))}, "never submitted"},
+		"hold of nothing":         {[]Draft{does(HoldPlaced, 0, Payload{})}, "never submitted"},
+		"starts while running":    {[]Draft{submit(), start(1), start(2)}, "while the run is running"},
+		"starts after the end":    {[]Draft{submit(), start(1), die(1), start(2)}, "while the run is dead_lettered"},
+		"number skipped":          {[]Draft{submit(), start(2)}, "attempt 2 starts after attempt 0"},
+		"number repeated":         {[]Draft{submit(), start(1), retry(1), does(AttemptStarted, 20, Payload{Attempt: 1})}, "attempt 1 starts after attempt 1"},
+		"too early":               {[]Draft{submit(), start(1), retry(1), does(AttemptStarted, 14, Payload{Attempt: 2})}, "1s before its time"},
+		"retry unstarted":         {[]Draft{submit(), retry(1)}, "no attempt is open"},
+		"retry without a time":    {[]Draft{submit(), start(1), does(RetryScheduled, 11, Payload{Attempt: 1})}, "next_retry_at"},
+		"success unstarted":       {[]Draft{submit(), succeed}, "no attempt is open"},
+		"interrupted waiting":     {[]Draft{submit(), start(1), retry(1), does(AttemptInterrupted, 12, Payload{Attempt: 1, BudgetSpent: 1})}, "no attempt is open"},
+		"two endings":             {[]Draft{submit(), start(1), retry(1), retry(1)}, "no attempt is open"},
+		"success after success":   {[]Draft{submit(), start(1), succeed, succeed}, "no attempt is open"},
+		"cancelled after success": {[]Draft{submit(), start(1), succeed, cancel}, "no attempt is open"},
+		"dies twice":              {[]Draft{submit(), start(1), die(1), die(1)}, "no attempt is open"},
+		"dies after success":      {[]Draft{submit(), start(1), succeed, die(1)}, "no attempt is open"},
+		"death without a time":    {[]Draft{submit(), does(DeadLettered, 1, Payload{})}, "dead_lettered_at"},
+		"ends another attempt":    {[]Draft{submit(), start(1), retry(1), start(2), retry(1)}, "ends attempt 1 while attempt 2"},
+		"ends none by name":       {[]Draft{submit(), start(1), does(Cancelled, 11, Payload{})}, "ends attempt 0 while attempt 1"},
+		"budget shrinks":          {[]Draft{submit(), start(1), retry(1), start(2), does(AttemptInterrupted, 21, Payload{Attempt: 2, Recoveries: 1})}, "fall to 0 and 1"},
+		"unknown below none":      {[]Draft{submit(), start(1), does(AttemptSucceeded, 11, Payload{Attempt: 1, UnknownOpen: -1})}, "unknown_open is -1"},
+		"late before its end":     {[]Draft{submit(), start(1), does(AnsweredLate, 12, Payload{Attempt: 1})}, "has not ended"},
+		"late without attempt":    {[]Draft{submit(), start(1), retry(1), does(AnsweredLate, 12, Payload{})}, "attempt 0"},
+		"late beyond the last":    {[]Draft{submit(), start(1), retry(1), does(AnsweredLate, 12, Payload{Attempt: 2})}, "attempt 2"},
+		"fork of the living":      {[]Draft{submit(), does(ManualRetryRequested, 1, Payload{NewRun: runB})}, "no letter is open: the run is pending"},
+		"fork twice":              {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(ManualRetryRequested, 12, Payload{NewRun: runB})}, "the letter is forked"},
+		"fork into nothing":       {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{})}, "new_run"},
+		"superseded alive":        {[]Draft{submit(), does(Superseded, 1, Payload{})}, "no letter is open"},
+		"purged after fork":       {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(Purged, 13, Payload{})}, "the letter is forked"},
+		"expired twice":           {[]Draft{submit(), die(1), does(RetentionExpired, 12, Payload{}), does(RetentionExpired, 13, Payload{})}, "the letter is purged"},
+		"finding unclear":         {[]Draft{submit(), does(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
+		"finding after success":   {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"finding after purge":     {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := folded(t, test.drafts[:len(test.drafts)-1]...); err != nil {
+				t.Fatalf("illegal before its last: %v", err)
+			}
+			h, err := folded(t, test.drafts...)
+			var illegal *Illegal
+			last := test.drafts[len(test.drafts)-1]
+			if !errors.As(err, &illegal) || illegal.Case != testCase || illegal.Seq != int64(len(test.drafts)) || illegal.Subtype != last.Subtype {
+				t.Fatalf("error = %v", err)
+			}
+			wantError(t, err, test.part)
+			if h.Runs != nil {
+				t.Error("a history came with the error")
+			}
+		})
+	}
+}
+
+func TestFoldWantsOneCaseFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	rs, _ := sealed(t, testCase, story()...)
+	other, _ := sealed(t, numberedCase(1), story()...)
+	for name, bad := range map[string][]Receipt{
+		"tail":         rs[1:],
+		"gap":          append(append([]Receipt{}, rs[:2]...), rs[3:]...),
+		"another case": append(append([]Receipt{}, rs[:2]...), other[2:]...),
+	} {
+		if _, err := Fold(bad); err == nil {
+			t.Errorf("%s is folded", name)
+		}
+	}
+	rs[2].Body = []byte("{}")
+	_, err := Fold(rs)
+	wantError(t, err, fmt.Sprintf("%s.3", testCase))
+}

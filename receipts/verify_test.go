@@ -1,0 +1,240 @@
+package receipts
+
+import (
+	"errors"
+	"iter"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestUntouchedChainVerifies(t *testing.T) {
+	t.Parallel()
+	rs, head := sealed(t, testCase, story()...)
+	for _, v := range []Verifier{{}, {Expected: map[CaseID]Head{testCase: head}}} {
+		got, err := v.Verify(testCase, rs)
+		if err != nil || got != head {
+			t.Errorf("head %v, %v", got, err)
+		}
+	}
+	if got, err := (Verifier{}).Verify(testCase, nil); err != nil || got != Genesis(testCase) {
+		t.Errorf("without receipts: %v, %v", got, err)
+	}
+}
+
+// wantBroken checks that rs no longer verifies and that the sequence named is the one touched.
+func wantBroken(t *testing.T, rs []Receipt, seq int64, what string) {
+	t.Helper()
+	_, err := (Verifier{}).Verify(testCase, rs)
+	var b *Broken
+	if !errors.As(err, &b) || b.Case != testCase || b.Seq != seq {
+		t.Errorf("%s of %d: error = %v, want a Broken there", what, seq, err)
+	}
+}
+
+func TestEveryFieldOfEveryReceiptIsGuarded(t *testing.T) {
+	t.Parallel()
+	good, _ := sealed(t, testCase, story()...)
+	for i := range good {
+		for f := range reflect.TypeFor[Receipt]().NumField() {
+			rs := slices.Clone(good)
+			field := reflect.ValueOf(&rs[i]).Elem().Field(f)
+			switch p := field.Addr().Interface().(type) {
+			case *string:
+				*p += "x"
+			case *Source:
+				*p += "x"
+			case *Subtype:
+				*p = HoldPlaced
+			case *int64:
+				*p++
+			case *time.Time:
+				*p = p.Add(time.Microsecond)
+			case *CaseID:
+				p[15]++
+			case *RunID:
+				p[15]++
+			case *[32]byte:
+				p[0] ^= 1
+			case *[]byte:
+				*p = append(slices.Clone(*p), ' ')
+			default:
+				t.Fatalf("no way to tamper with %s", field.Type())
+			}
+			wantBroken(t, rs, int64(i+1), reflect.TypeFor[Receipt]().Field(f).Name)
+		}
+	}
+}
+
+func TestEveryByteOfEveryBodyIsGuarded(t *testing.T) {
+	t.Parallel()
+	good, _ := sealed(t, testCase, story()...)
+	for i := range good {
+		for n := range good[i].Body {
+			rs := slices.Clone(good)
+			rs[i].Body = slices.Clone(good[i].Body)
+			rs[i].Body[n] ^= 1
+			wantBroken(t, rs, int64(i+1), "body")
+		}
+	}
+}
+
+func TestReorderingRemovalAndInsertionAreNoticed(t *testing.T) {
+	t.Parallel()
+	good, _ := sealed(t, testCase, story()...)
+	for i := range good[1:] {
+		swapped := slices.Clone(good)
+		swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
+		wantBroken(t, swapped, int64(i+1), "swap")
+
+		renumbered := slices.Clone(swapped)
+		renumbered[i].Seq, renumbered[i+1].Seq = int64(i+1), int64(i+2)
+		wantBroken(t, renumbered, int64(i+1), "renumbered swap")
+
+		wantBroken(t, slices.Delete(slices.Clone(good), i, i+1), int64(i+1), "removal")
+		wantBroken(t, slices.Insert(slices.Clone(good), i+1, good[i]), int64(i+2), "repetition")
+	}
+	other, _ := sealed(t, numberedCase(1), story()...)
+	wantBroken(t, slices.Concat(good[:3], other[3:]), 4, "receipt of another case")
+}
+
+// A forger who can write every column, and computes links anew, is still held by the body's form.
+func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
+	t.Parallel()
+	good, _ := sealed(t, testCase, story()[:1]...)
+	forge := func(body []byte) []Receipt {
+		r := good[0]
+		r.Body, r.Link = body, Genesis(testCase).Next(body).Link
+		return []Receipt{r}
+	}
+	wantBroken(t, forge(append([]byte(" "), good[0].Body...)), 1, "spelling")
+	wantBroken(t, forge([]byte("{}")), 1, "nonsense")
+	d := story()[0]
+	d.Actor = "mallory"
+	body, err := AppendBody(nil, testCase, "acme", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBroken(t, forge(body), 1, "actor in the body alone")
+}
+
+func TestACaseHasOneTenant(t *testing.T) {
+	t.Parallel()
+	rs, head := sealed(t, testCase, story()[0])
+	more, _, err := Seal(testCase, "other", head, story()[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBroken(t, append(rs, more...), 2, "tenant")
+}
+
+func TestExpectedHeadsNoticeWhatTheChainAloneCannot(t *testing.T) {
+	t.Parallel()
+	rs, head := sealed(t, testCase, story()...)
+	forged := story()
+	forged[0].Payload.Amount = 1
+	rewritten, _ := sealed(t, testCase, forged...)
+	early, _ := Verifier{}.Verify(testCase, rs[:4])
+
+	for name, test := range map[string]struct {
+		expected Head
+		rs       []Receipt
+		seq      int64 // -1: nothing to notice
+	}{
+		"whole":                      {head, rs, -1},
+		"grown since":                {early, rs, -1},
+		"tail cut":                   {head, rs[:7], 8},
+		"all cut":                    {head, nil, 1},
+		"rewritten":                  {head, rewritten, 8},
+		"rewritten and grown since":  {early, rewritten, 4},
+		"head of nothing":            {Genesis(testCase), rs, -1},
+		"head of nothing, but wrong": {Head{}, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Verifier{Expected: map[CaseID]Head{testCase: test.expected}}.Verify(testCase, test.rs)
+			var b *Broken
+			if test.seq < 0 && err != nil {
+				t.Error(err)
+			}
+			if test.seq >= 0 && (!errors.As(err, &b) || b.Seq != test.seq) {
+				t.Errorf("error = %v, want a Broken at %d", err, test.seq)
+			}
+		})
+	}
+}
+
+func TestStreamGivesEachHeadAndGoesOnAfterABrokenCase(t *testing.T) {
+	t.Parallel()
+	one, head1 := sealed(t, numberedCase(1), story()...)
+	two, _ := sealed(t, numberedCase(2), story()...)
+	three, head3 := sealed(t, numberedCase(3), story()[:2]...)
+	two[4].Actor = "mallory"
+
+	heads, broken := map[CaseID]Head{}, []CaseID{}
+	for h, err := range (Verifier{}).Stream(each(slices.Concat(one, two, three)...)) {
+		if err != nil {
+			broken = append(broken, h.Case)
+			continue
+		}
+		heads[h.Case] = h.Head
+	}
+	want := map[CaseID]Head{numberedCase(1): head1, numberedCase(3): head3}
+	if !reflect.DeepEqual(heads, want) || !slices.Equal(broken, []CaseID{numberedCase(2)}) {
+		t.Errorf("heads %v, broken %v", heads, broken)
+	}
+}
+
+func TestStreamEndsOnAReadErrorAndOnDisorder(t *testing.T) {
+	t.Parallel()
+	one, _ := sealed(t, numberedCase(1), story()...)
+	two, _ := sealed(t, numberedCase(2), story()...)
+	if err := VerifyHeads(nil, each(slices.Concat(two, one)...)); err == nil {
+		t.Error("cases out of order pass")
+	}
+	if err := VerifyHeads(nil, each(slices.Concat(one[:4], two, one[4:])...)); err == nil {
+		t.Error("a case in two pieces passes")
+	}
+	lost := errors.New("connection lost")
+	failing := func(yield func(Receipt, error) bool) {
+		_ = yield(one[0], nil) && yield(Receipt{}, lost)
+	}
+	heads := map[CaseID]Head{numberedCase(9): {Seq: 1}}
+	err := VerifyHeads(heads, failing)
+	var b *Broken
+	if !errors.Is(err, lost) || errors.As(err, &b) {
+		t.Errorf("error = %v, want only that the connection was lost", err)
+	}
+}
+
+func TestStreamStopsWhenItsReaderDoes(t *testing.T) {
+	t.Parallel()
+	one, _ := sealed(t, numberedCase(1), story()...)
+	two, _ := sealed(t, numberedCase(2), story()...)
+	next, stop := iter.Pull2((Verifier{}).Stream(each(slices.Concat(one, two)...)))
+	h, err, ok := next()
+	stop()
+	if h.Case != numberedCase(1) || err != nil || !ok {
+		t.Errorf("first = %v, %v, %v", h, err, ok)
+	}
+}
+
+func TestVerifyHeadsNoticesMissingTailsAndCases(t *testing.T) {
+	t.Parallel()
+	one, head1 := sealed(t, numberedCase(1), story()...)
+	two, head2 := sealed(t, numberedCase(2), story()...)
+	three, _ := sealed(t, numberedCase(3), story()...)
+	expected := map[CaseID]Head{numberedCase(1): head1, numberedCase(2): head2}
+
+	if err := VerifyHeads(expected, each(slices.Concat(one, two, three)...)); err != nil {
+		t.Errorf("all there, one new: %v", err)
+	}
+	err := VerifyHeads(expected, each(one[:6]...))
+	wantError(t, err, numberedCase(1).String()+".7")
+	wantError(t, err, numberedCase(2).String()+".1")
+	if len(expected) != 2 {
+		t.Error("the expected heads were changed")
+	}
+	wantError(t, VerifyHeads(expected, each()), numberedCase(1).String()+".1")
+}
