@@ -1,0 +1,119 @@
+package redact
+
+import "strings"
+
+// secretSuffixes end the names whose value is a secret; separators and case do not count.
+var secretSuffixes = [...]string{
+	"password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "credentials",
+	"apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "authorization",
+}
+
+// secretNames are whole names whose value is a secret.
+var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "setcookie"}
+
+// nameReach is the longest name looked at, without its separators; the longest suffix is shorter.
+const nameReach = 48
+
+// name is a field name without case and separators; whole is false when it was longer than nameReach.
+type name struct {
+	text  string
+	whole bool
+}
+
+// secret reports whether the value of this name is a secret.
+func (n name) secret() bool {
+	for _, suffix := range secretSuffixes {
+		if strings.HasSuffix(n.text, suffix) {
+			return true
+		}
+	}
+	if n.whole {
+		for _, exact := range secretNames {
+			if n.text == exact {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nameBefore reads the name that ends at end, backwards.
+func nameBefore(s string, end int) name {
+	var buf [nameReach]byte
+	at := len(buf)
+	i := end
+	for i > 0 && at > 0 && isNameByte(s[i-1]) {
+		i--
+		if isAlnum(s[i]) {
+			at--
+			buf[at] = s[i]
+			if isLetter(s[i]) {
+				buf[at] |= 0x20
+			}
+		}
+	}
+	return name{text: string(buf[at:]), whole: i == 0 || !isNameByte(s[i-1])}
+}
+
+func isNameByte(c byte) bool { return isAlnum(c) || c == '_' || c == '-' || c == '.' }
+
+// assignment replaces the value given to a secret name that ends at end.
+func (sc *scanner) assignment(end int) (int, bool) {
+	at, sign := sc.assign(end)
+	if sign == 0 {
+		return 0, false
+	}
+	n := nameBefore(sc.s, end)
+	switch {
+	case n.secret():
+	case sign == '=' && n.whole && n.text == "key":
+	default:
+		return 0, false
+	}
+	v := sc.value(at)
+	if strings.HasSuffix(n.text, "authorization") || strings.HasSuffix(n.text, "cookie") {
+		v = sc.header(v)
+	}
+	if v.from == v.to || sc.s[v.from:v.to] == RedactedMark {
+		return v.to, true
+	}
+	return sc.replace(v.from, v.to, RedactedMark), true
+}
+
+// maxPad is how many blanks may stand on each side of the sign.
+const maxPad = 8
+
+// assign reads what stands between a name that ends at i and its value: a closing quote, blanks, "=" or ":", blanks.
+// It returns where the value begins and the sign; 0 when there is none.
+func (sc *scanner) assign(i int) (int, byte) {
+	s := sc.s
+	for i < len(s) && s[i] == '\\' {
+		i++
+	}
+	if i < len(s) && isQuote(s[i]) {
+		i++
+	}
+	i = sc.blanks(i)
+	if i == len(s) || (s[i] != '=' && s[i] != ':') {
+		return 0, 0
+	}
+	sign := s[i]
+	i++
+	if sign == ':' && i < len(s) && s[i] == ':' {
+		return 0, 0 // a scope, as in oauth::token::Kind
+	}
+	for i < len(s) && (s[i] == '=' || s[i] == '>') {
+		sign = '='
+		i++
+	}
+	return sc.blanks(i), sign
+}
+
+func (sc *scanner) blanks(i int) int {
+	for range maxPad {
+		if i < len(sc.s) && (sc.s[i] == ' ' || sc.s[i] == '\t') {
+			i++
+		}
+	}
+	return i
+}

@@ -1,0 +1,178 @@
+package redact
+
+const (
+	minCard = 13
+	maxCard = 19
+	// maxGap is how many spaces and dashes in a row still join two groups of one number ("4111 - 1111").
+	maxGap = 3
+)
+
+// group is one run of digits, s[from:to].
+type group struct{ from, to int }
+
+func (g group) len() int { return g.to - g.from }
+
+// numbers looks for cards in the word s[i:end], which holds a digit, and in the groups that follow its last one.
+// It returns where to go on: at least end.
+func (sc *scanner) numbers(i, end int) int {
+	if isHexWord(sc.s[i:end]) || isDate(sc.s[i:]) {
+		return sc.afterDate(i, end)
+	}
+	fraction := i >= 2 && sc.s[i-1] == '.' && isDigit(sc.s[i-2])
+	for i < end {
+		if !isDigit(sc.s[i]) {
+			i++
+			continue
+		}
+		g := group{from: i, to: sc.digitsEnd(i)}
+		i = g.to
+		if fraction {
+			fraction = false
+			continue
+		}
+		if g.to == end {
+			return sc.grouped(g)
+		}
+		sc.groups(append(sc.first[:0], g))
+	}
+	return end
+}
+
+const dateLen = len("2006-01-02")
+
+// isDate reports whether s begins with a day between 1900 and 2199 in the form 2006-01-02.
+func isDate(s string) bool {
+	if len(s) < dateLen || s[4] != '-' || s[7] != '-' || (len(s) > dateLen && isDigit(s[dateLen])) {
+		return false
+	}
+	for _, at := range [...]int{0, 1, 2, 3, 5, 6, 8, 9} {
+		if !isDigit(s[at]) {
+			return false
+		}
+	}
+	century, month, day := s[:2], s[5:7], s[8:10]
+	return (century == "19" || century == "20" || century == "21") &&
+		"01" <= month && month <= "12" && "01" <= day && day <= "31"
+}
+
+// afterDate is where to go on behind a date or a hexadecimal word, so that no number begins inside.
+func (sc *scanner) afterDate(i, end int) int {
+	if isDate(sc.s[i:]) {
+		return i + dateLen
+	}
+	return end
+}
+
+// isHexWord reports whether a word could be part of a digest: hexadecimal with a letter in it.
+func isHexWord(word string) bool {
+	letter := false
+	for i := range len(word) {
+		if !isHex(word[i]) {
+			return false
+		}
+		letter = letter || !isDigit(word[i])
+	}
+	return letter
+}
+
+func (sc *scanner) digitsEnd(i int) int {
+	for i < len(sc.s) && isDigit(sc.s[i]) {
+		i++
+	}
+	return i
+}
+
+// grouped collects the groups that follow first with spaces or dashes between, looks for cards in them, and
+// returns where the run ends.
+func (sc *scanner) grouped(first group) int {
+	run := append(sc.first[:0], first)
+	for {
+		at := run[len(run)-1].to
+		next := at
+		for range maxGap {
+			next += separator(sc.s[next:])
+		}
+		if next == at || next == len(sc.s) || !isDigit(sc.s[next]) || isDate(sc.s[next:]) {
+			break
+		}
+		g := group{from: next, to: sc.digitsEnd(next)}
+		word := g.to
+		for word < len(sc.s) && isAlnum(sc.s[word]) {
+			word++
+		}
+		if isHexWord(sc.s[next:word]) || (word-next == 8 && isUUID(sc.s[next:])) {
+			break
+		}
+		run = append(run, g)
+		if word > g.to {
+			break
+		}
+	}
+	sc.groups(run)
+	return run[len(run)-1].to
+}
+
+// groups replaces the cards in a run of groups: the whole run however it is spaced, else the parts of it that are
+// spaced as cards are printed, so that a neighbouring number hides no card.
+func (sc *scanner) groups(run []group) {
+	if sc.isCard(run) {
+		sc.replace(run[0].from, run[len(run)-1].to, CardMark)
+		return
+	}
+	for i := 0; i < len(run); {
+		if n := sc.cardAt(run[i:]); n > 0 {
+			sc.replace(run[i].from, run[i+n-1].to, CardMark)
+			i += n
+			continue
+		}
+		i++
+	}
+}
+
+// cardAt returns how many groups at the start of run make the longest card: the first of four digits or more,
+// those between of three or more; or all single digits.
+func (sc *scanner) cardAt(run []group) int {
+	if single := singles(run); single >= minCard && sc.isCard(run[:single]) {
+		return single
+	}
+	if run[0].len() < 4 {
+		return 0
+	}
+	total, best := 0, 0
+	for n, g := range run {
+		if total += g.len(); total > maxCard {
+			break
+		}
+		if sc.isCard(run[:n+1]) {
+			best = n + 1
+		}
+		if g.len() < 3 {
+			break
+		}
+	}
+	return best
+}
+
+// singles counts the leading groups of one digit, up to one more than a card has.
+func singles(run []group) int {
+	n := 0
+	for n < len(run) && n <= maxCard && run[n].len() == 1 {
+		n++
+	}
+	return n
+}
+
+func (sc *scanner) isCard(run []group) bool {
+	var buf [maxCard]byte
+	n := 0
+	for _, g := range run {
+		if n+g.len() > maxCard {
+			return false
+		}
+		n += copy(buf[n:], sc.s[g.from:g.to])
+	}
+	if sc.issuedOnly {
+		return n >= minCard && issued(buf[:n])
+	}
+	return n >= minCard && luhn(buf[:n])
+}

@@ -1,0 +1,67 @@
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestFindNamesTheFirstSecret(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, in, want string }{
+		{"card in an object", `{"payload":{"card":{"number":"4111111111111111"}}}`, "payload.card.number"},
+		{"item of a list", `{"payload":{"items":["a",{"b":1},"DE89370400440532013000"]}}`, "payload.items[2]"},
+		{"list of lists", `[[1],["x","Bearer abc"]]`, "[1][1]"},
+		{"whole document", `"postgres://u:p@h"`, ""},
+		{"secret name", `{"a":1,"user":{"Password":"x"}}`, "user.Password"},
+		{"list under a secret name", `{"tokens":[],"token":["","x"]}`, "token[1]"},
+		{"api key", `{"stripeApiKey":"x"}`, "stripeApiKey"},
+		{"card code as a number", `{"cvv":123}`, "cvv"},
+		{"card as a number", `{"n":4111111111111111}`, "n"},
+		{"secret in a key", `{"a":{"b":1,"4111111111111111":2}}`, "a"},
+		{"duplicate key", `{"a":"4111111111111111","a":"b"}`, "a"},
+		{"escaped", `{"a":"\u0034111111111111111"}`, "a"},
+		{"first of two", `{"a":["x",{"pwd":"1"}],"token":"2"}`, "a[1].pwd"},
+		{"behind the limit of Text", `{"a":"` + strings.Repeat("word ", Limit) + `4111111111111111"}`, "a"},
+		{"after a syntax error", `{"a":1,"b" 4111111111111111`, "b"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got, found := Find(json.RawMessage(tt.in)); !found || got != tt.want {
+				t.Errorf("Find = %q, %v; want %q", got, found, tt.want)
+			}
+		})
+	}
+}
+
+func TestFindLetsOrdinaryPayloadsPass(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"nothing":         ``,
+		"null":            `null`,
+		"adjudication":    `{"transaction_receipt_id":"tr_1","outcome":"release","amount":125000,"generation":1,"note":"ok, pay"}`,
+		"times":           `{"ms":1763717376001,"us":1763717376000008,"ns":1763717376000000004,"s":"1763717376001"}`,
+		"uuid":            `{"id":"41111111-1111-1111-4111-111111111111"}`,
+		"empty secret":    `{"password":"","token":null,"secret":{},"api_key":[]}`,
+		"redacted before": `{"password":"[redacted]","note":"paid with [card]"}`,
+		"numbers":         `{"token":5,"n":-4111111111111111,"m":4111111111111111.5,"e":1e15}`,
+		"syntax error":    `{"a":1,,}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, found := Find(json.RawMessage(in)); found {
+				t.Errorf("found %q", got)
+			}
+		})
+	}
+}
+
+func TestFindTakesAnyDepth(t *testing.T) {
+	t.Parallel()
+	const depth = 100_000
+	in := strings.Repeat("[", depth) + `"Bearer abc"` + strings.Repeat("]", depth)
+	if _, found := Find(json.RawMessage(in)); !found {
+		t.Error("not found")
+	}
+}

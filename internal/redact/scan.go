@@ -1,0 +1,142 @@
+package redact
+
+import "strings"
+
+// scanner walks text once, word by word, and copies it to out from the first change on.
+type scanner struct {
+	s    string
+	out  []byte
+	kept int // s[:kept] is in out, or replaced
+	// issuedOnly takes only digits that a card scheme gives out for a card number.
+	issuedOnly bool
+	first      [8]group // where a run of groups is collected, so that few need memory of their own
+}
+
+// rewrite returns s with every secret replaced by its mark, in one pass. The answer may hold a secret that only
+// the replacing made visible.
+func rewrite(s string) string {
+	sc := scanner{s: s}
+	sc.run()
+	if sc.out == nil {
+		return s
+	}
+	return string(append(sc.out, s[sc.kept:]...))
+}
+
+// holds reports whether s holds a secret, where card numbers are those that an issuer could have given out.
+func holds(s string) bool {
+	sc := scanner{s: s, issuedOnly: true}
+	sc.run()
+	return sc.out != nil
+}
+
+func (sc *scanner) run() {
+	for i := 0; i < len(sc.s); {
+		switch c := sc.s[i]; {
+		case isAlnum(c):
+			i = sc.word(i)
+		case c == '-':
+			i = sc.pem(i)
+		case c == ':':
+			i = sc.userinfo(i)
+		default:
+			i++
+		}
+	}
+}
+
+// word handles the run of letters and digits that begins at i and returns where to go on.
+func (sc *scanner) word(i int) int {
+	end, digits, hex := i, false, true
+	for end < len(sc.s) && isAlnum(sc.s[end]) {
+		digits = digits || isDigit(sc.s[end])
+		hex = hex && isHex(sc.s[end])
+		end++
+	}
+	if next, ok := sc.shape(i); ok {
+		return next
+	}
+	if hex && end-i == 8 && isUUID(sc.s[i:]) {
+		return i + uuidLen
+	}
+	if next, ok := sc.iban(i, end); ok {
+		return next
+	}
+	if next, ok := sc.bearer(i, end); ok {
+		return next
+	}
+	if digits && !isDigit(sc.s[end-1]) {
+		sc.numbers(i, end) // a name may hold a number too
+		digits = false
+	}
+	if next, ok := sc.assignment(end); ok {
+		return next
+	}
+	if digits {
+		return sc.numbers(i, end)
+	}
+	return end
+}
+
+// replace writes mark in place of s[from:to] and returns to.
+func (sc *scanner) replace(from, to int, mark string) int {
+	if sc.out == nil {
+		sc.out = make([]byte, 0, len(sc.s)+len(mark))
+	}
+	sc.out = append(sc.out, sc.s[sc.kept:from]...)
+	sc.out = append(sc.out, mark...)
+	sc.kept = to
+	return to
+}
+
+const uuidLen = 36
+
+func isUUID(s string) bool {
+	if len(s) < uuidLen || (len(s) > uuidLen && isAlnum(s[uuidLen])) {
+		return false
+	}
+	for i := range uuidLen {
+		switch i {
+		case 8, 13, 18, 23:
+			if s[i] != '-' {
+				return false
+			}
+		default:
+			if !isHex(s[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// separator returns the length of the space or dash at the start of s, 0 when there is none. Typographic ones
+// count: numbers are pasted from web pages.
+func separator(s string) int {
+	if s == "" {
+		return 0
+	}
+	switch s[0] {
+	case ' ', '-', '\t':
+		return 1
+	case 0xC2:
+		if strings.HasPrefix(s, "\u00a0") {
+			return 2
+		}
+	case 0xE2:
+		for _, sep := range [...]string{"\u2007", "\u2009", "\u2010", "\u2011", "\u2012", "\u2013", "\u202f"} {
+			if strings.HasPrefix(s, sep) {
+				return 3
+			}
+		}
+	}
+	return 0
+}
+
+func isDigit(c byte) bool { return c-'0' < 10 }
+
+func isLetter(c byte) bool { return (c|0x20)-'a' < 26 }
+
+func isAlnum(c byte) bool { return isDigit(c) || isLetter(c) }
+
+func isHex(c byte) bool { return isDigit(c) || (c|0x20)-'a' < 6 }

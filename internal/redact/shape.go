@@ -1,0 +1,94 @@
+package redact
+
+import "strings"
+
+// keyShapes are the beginnings by which issuers make their keys recognisable, and how many characters of a key
+// must follow at least.
+var keyShapes = [...]struct {
+	prefix string
+	more   int
+}{
+	{"sk_live_", 8}, {"sk_test_", 8}, {"rk_live_", 8}, {"rk_test_", 8}, {"whsec_", 16},
+	{"sk-proj-", 16}, {"sk-ant-", 16},
+	{"AKIA", 16}, {"ASIA", 16}, {"AIza", 30},
+	{"ghp_", 30}, {"gho_", 30}, {"ghu_", 30}, {"ghs_", 30}, {"ghr_", 30}, {"github_pat_", 30}, {"glpat-", 16},
+	{"xoxb-", 10}, {"xoxp-", 10}, {"xoxa-", 10}, {"xoxs-", 10}, {"xapp-", 10}, {"npm_", 30},
+}
+
+// jwtMin is the fewest characters of a JSON Web Token's header: an object with an algorithm in it.
+const jwtMin = 16
+
+// shape replaces a key of a known shape, or a JSON Web Token, that begins at i.
+func (sc *scanner) shape(i int) (int, bool) {
+	rest := sc.s[i:]
+	switch rest[0] {
+	case 'e':
+		if strings.HasPrefix(rest, "eyJ") {
+			return sc.jwt(i)
+		}
+		return 0, false
+	case 's', 'r', 'w', 'A', 'g', 'x', 'n':
+	default:
+		return 0, false
+	}
+	for _, k := range keyShapes {
+		if !strings.HasPrefix(rest, k.prefix) {
+			continue
+		}
+		if end := keyEnd(sc.s, i+len(k.prefix)); end-i-len(k.prefix) >= k.more {
+			return sc.replace(i, end, RedactedMark), true
+		}
+	}
+	return 0, false
+}
+
+// jwt replaces a token of two dots or more, signed or encrypted, or one that was shortened after its first dot.
+func (sc *scanner) jwt(i int) (int, bool) {
+	end := keyEnd(sc.s, i)
+	if end-i < jwtMin || end == len(sc.s) || sc.s[end] != '.' {
+		return 0, false
+	}
+	for end < len(sc.s) && sc.s[end] == '.' {
+		end = keyEnd(sc.s, end+1)
+	}
+	return sc.replace(i, end, RedactedMark), true
+}
+
+// keyEnd returns the end of the URL-safe base64 that begins at i.
+func keyEnd(s string, i int) int {
+	for i < len(s) && (isAlnum(s[i]) || s[i] == '_' || s[i] == '-') {
+		i++
+	}
+	return i
+}
+
+const (
+	pemBegin = "-----BEGIN "
+	pemEnd   = "-----END "
+	pemDash  = "-----"
+	// pemLabel is the longest label looked at.
+	pemLabel = 64
+)
+
+// pem replaces a private key block that begins at i, to the end of the text when the block has none.
+func (sc *scanner) pem(i int) int {
+	rest := sc.s[i:]
+	if !strings.HasPrefix(rest, pemBegin) {
+		return i + 1
+	}
+	label := rest[len(pemBegin):min(len(rest), len(pemBegin)+pemLabel)]
+	if dash := strings.Index(label, pemDash); dash >= 0 {
+		label = label[:dash]
+	}
+	if !strings.Contains(label, "PRIVATE KEY") {
+		return i + 1
+	}
+	end := len(sc.s)
+	if at := strings.Index(rest, pemEnd); at >= 0 {
+		after := at + len(pemEnd)
+		if dash := strings.Index(rest[after:], pemDash); dash >= 0 {
+			end = i + after + dash + len(pemDash)
+		}
+	}
+	return sc.replace(i, end, RedactedMark)
+}

@@ -1,0 +1,44 @@
+package redact
+
+import "strings"
+
+// userinfoReach is how far a password with an unescaped slash in it is looked for.
+const userinfoReach = 256
+
+// userinfo replaces the user part of a URL whose "://" begins at i and returns where to go on.
+func (sc *scanner) userinfo(i int) int {
+	if !strings.HasPrefix(sc.s[i:], "://") {
+		return i + 1
+	}
+	from := i + len("://")
+	end := from
+	for end < len(sc.s) && !endsValue(sc.s[end]) && !strings.ContainsRune("/?#", rune(sc.s[end])) {
+		end++
+	}
+	at := strings.LastIndexByte(sc.s[from:end], '@')
+	if at < 0 {
+		at = sc.slashedUserinfo(from, end)
+	}
+	if at <= 0 || sc.s[from:from+at] == RedactedMark {
+		return from
+	}
+	return sc.replace(from, from+at, RedactedMark)
+}
+
+// slashedUserinfo returns the offset of the "@" in user:pass@host where the password holds one of "/?#", so that the
+// authority s[from:end] ended too early; -1 when what follows the colon is a port or nothing follows it.
+func (sc *scanner) slashedUserinfo(from, end int) int {
+	colon := strings.IndexByte(sc.s[from:end], ':')
+	if colon < 0 {
+		return -1
+	}
+	port := sc.s[from+colon+1 : end]
+	if strings.Trim(port, "0123456789") == "" {
+		return -1
+	}
+	stop := end
+	for stop < min(len(sc.s), end+userinfoReach) && !endsValue(sc.s[stop]) {
+		stop++
+	}
+	return strings.LastIndexByte(sc.s[from:stop], '@')
+}

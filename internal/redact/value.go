@@ -1,0 +1,86 @@
+package redact
+
+import "strings"
+
+// span is the text s[from:to].
+type span struct{ from, to int }
+
+// value returns the extent of the value that begins at i: what is inside its quotes or brackets, else the token. A
+// value that is never closed runs to the end of the text.
+func (sc *scanner) value(i int) span {
+	open := i
+	for open < len(sc.s) && sc.s[open] == '\\' {
+		open++
+	}
+	if open < len(sc.s) && isQuote(sc.s[open]) {
+		return span{open + 1, sc.quoteEnd(open+1, sc.s[open], open-i)}
+	}
+	if i < len(sc.s) && (sc.s[i] == '{' || sc.s[i] == '[') && !strings.HasPrefix(sc.s[i:], RedactedMark) {
+		return span{i, sc.bracketEnd(i)}
+	}
+	return sc.token(i)
+}
+
+// quoteEnd returns where the text in quotes that begins at i ends. A quote inside is known by more backslashes than the
+// opening one had: JSON is often found inside JSON.
+func (sc *scanner) quoteEnd(i int, quote byte, slashes int) int {
+	before := 0
+	for ; i < len(sc.s); i++ {
+		switch sc.s[i] {
+		case '\\':
+			before++
+			continue
+		case quote:
+			closes := before <= slashes
+			if slashes == 0 {
+				closes = before%2 == 0
+			}
+			if closes && quote == '\'' && strings.HasPrefix(sc.s[i+1:], "'") {
+				i++ // two single quotes are one in SQL
+			} else if closes {
+				return i - min(before, slashes)
+			}
+		}
+		before = 0
+	}
+	return i
+}
+
+// bracketEnd returns the end of the bracketed value that begins at i.
+func (sc *scanner) bracketEnd(i int) int {
+	depth := 0
+	for ; i < len(sc.s); i++ {
+		switch sc.s[i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return i
+}
+
+// token returns the extent of the unquoted value that begins at i, without the punctuation of the sentence around it.
+// A mark written before is a value of its own, whatever follows it.
+func (sc *scanner) token(i int) span {
+	if end := i + len(RedactedMark); strings.HasPrefix(sc.s[i:], RedactedMark) && (end == len(sc.s) || !isAlnum(sc.s[end])) {
+		return span{i, end}
+	}
+	end := i
+	for end < len(sc.s) && !endsValue(sc.s[end]) {
+		end++
+	}
+	return span{i, i + len(strings.TrimRight(sc.s[i:end], ",;)]}.:!?"))}
+}
+
+func endsValue(c byte) bool {
+	switch c {
+	case ' ', '\t', '\n', '\r', '&', '"', '\'', '`', '<', '>':
+		return true
+	}
+	return false
+}
+
+func isQuote(c byte) bool { return c == '"' || c == '\'' || c == '`' }
