@@ -12,14 +12,17 @@
 //
 // [Fold] is the one way to read a state off the receipts:
 //
-//	               attempt-started
-//	submitted -> pending ------------> running -> succeeded
-//	                 ^ |                | ^  |
-//	                 | |  retry-        | |  +--> dead_lettered, letter open -> forked
-//	                 | |  scheduled,    v |                                  -> reconciled
-//	                 | |  interrupted  scheduled                             -> superseded
-//	                 | |                |                                    -> purged
-//	                 | +----------------+--> succeeded (reconciled), dead_lettered, cancelled
+//	(none)                       submitted                              -> pending
+//	pending, scheduled           attempt-started                        -> running
+//	running                      retry-scheduled, attempt-interrupted   -> scheduled
+//	running                      attempt-succeeded                      -> succeeded
+//	pending, running, scheduled  dead-lettered                          -> dead_lettered, letter open
+//	pending, running, scheduled  cancelled                              -> cancelled
+//	pending, scheduled           reconciled as executed                 -> succeeded
+//	letter open                  manual-retry-requested                 -> letter forked
+//	letter open                  reconciled as executed                 -> letter reconciled
+//	letter open                  superseded                             -> letter superseded
+//	letter open                  purged, retention-expired              -> letter purged
 //
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.
 // It must not know what a settlement may become or when a retry is due; it holds what others decided.

@@ -44,7 +44,10 @@ func (v Verifier) Verify(c CaseID, rs []Receipt) (Head, error) {
 			return Head{}, err
 		}
 	}
-	return k.head, k.end()
+	if err := k.end(); err != nil {
+		return Head{}, err
+	}
+	return k.head, nil
 }
 
 // Stream is Verify over any number of cases, ordered by case (as bytes, which is also the order of their

@@ -1,0 +1,57 @@
+package receipts_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// An auditor keeps the heads of yesterday, and checks today that nothing before them was changed.
+func ExampleVerifier() {
+	id, err := receipts.ParseCaseID("01934b2e-7c00-7abc-8def-0123456789ab")
+	if err != nil {
+		panic(err)
+	}
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	rs, head, err := receipts.Seal(id, "acme", receipts.Genesis(id),
+		receipts.Draft{Subtype: receipts.HoldPlaced, Actor: "ana", At: noon},
+		receipts.Draft{Subtype: receipts.HoldReleased, Actor: "ben", At: noon.Add(time.Hour)},
+	)
+	if err != nil {
+		panic(err)
+	}
+	yesterday := receipts.Verifier{Expected: map[receipts.CaseID]receipts.Head{id: head}}
+
+	_, err = yesterday.Verify(id, rs)
+	fmt.Println("untouched:", err)
+
+	_, err = yesterday.Verify(id, rs[:1])
+	fmt.Println("tail cut:", err)
+
+	forged := slices.Clone(rs)
+	forged[0].Actor = "mallory"
+	_, err = yesterday.Verify(id, forged)
+	fmt.Println("forged:", err)
+	// Output:
+	// untouched: <nil>
+	// tail cut: receipts: 01934b2e-7c00-7abc-8def-0123456789ab.2: missing, and all up to the expected 2
+	// forged: receipts: 01934b2e-7c00-7abc-8def-0123456789ab.1: column actor differs from the body
+}
+
+func ExampleFormatHeads() {
+	id, err := receipts.ParseCaseID("01934b2e-7c00-7abc-8def-0123456789ab")
+	if err != nil {
+		panic(err)
+	}
+	head := receipts.Genesis(id).Next([]byte("a body"))
+	text, err := receipts.FormatHeads(map[receipts.CaseID]receipts.Head{id: head})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Print(string(text))
+	// Output:
+	// recourse heads 1
+	// 01934b2e-7c00-7abc-8def-0123456789ab 1 L8cJVCI0zS0DqQ0pAnTlxEVRJl6+fsstgxQF3DqLC70=
+}
