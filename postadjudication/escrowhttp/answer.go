@@ -1,0 +1,141 @@
+package escrowhttp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	statusExecuted        = "executed"
+	statusAlreadyExecuted = "already_executed"
+	statusNotExecuted     = "not_executed"
+
+	maxMinor     = 1<<53 - 1 // beyond it JSON readers are not exact
+	maxReference = 255       // a longer one is not kept: cut short it would name something else
+
+	// remarkPatience is how long the text of an error is waited for once its
+	// status has decided.
+	remarkPatience = 100 * time.Millisecond
+)
+
+// body is what the wire's answers hold.
+type body struct {
+	OperationKey string `json:"operation_key"`
+	Status       string `json:"status"`
+	Moved        *struct {
+		Minor    int64  `json:"minor"`
+		Currency string `json:"currency"`
+	} `json:"moved"`
+	Reference string `json:"reference"`
+}
+
+// execution reads a success. What can't be read does not prove one.
+func (x *exchange) execution(ctx context.Context, resp *http.Response) postadjudication.Answer {
+	b, err := x.read(resp)
+	if err == nil {
+		err = x.checkMoved(b)
+	}
+	if err != nil {
+		return x.unreadable(ctx, resp, err)
+	}
+	a := postadjudication.Answer{Class: postadjudication.Executed, Moved: b.Moved.Minor, Code: code(resp)}
+	if len(b.Reference) <= maxReference {
+		a.Reference = b.Reference
+	}
+	return a
+}
+
+func (x *exchange) checkMoved(b body) error {
+	asked := x.call.Amount
+	switch {
+	case b.Status != statusExecuted && b.Status != statusAlreadyExecuted:
+		return fmt.Errorf("status is %q", b.Status)
+	case b.Moved == nil:
+		return errors.New("moved is missing")
+	case b.Moved.Currency != asked.Currency:
+		return fmt.Errorf("moved is in %q, not in %s", b.Moved.Currency, asked.Currency)
+	case b.Moved.Minor < 1 || b.Moved.Minor > maxMinor:
+		return fmt.Errorf("moved is %d", b.Moved.Minor)
+	case b.Status == statusAlreadyExecuted && b.Moved.Minor > asked.Minor:
+		return fmt.Errorf("already executed with %d, but %d was asked for", b.Moved.Minor, asked.Minor)
+	}
+	return nil
+}
+
+// absence reads a lookup's 404. One that does not name our key is a wrong path,
+// or another service, and proves nothing.
+func (x *exchange) absence(ctx context.Context, resp *http.Response) postadjudication.Answer {
+	b, err := x.read(resp)
+	if err == nil && b.Status != statusNotExecuted {
+		err = fmt.Errorf("status is %q", b.Status)
+	}
+	if err == nil && b.Moved != nil && b.Moved.Minor != 0 {
+		err = fmt.Errorf("not executed, but moved is %d", b.Moved.Minor)
+	}
+	if err != nil {
+		return x.unreadable(ctx, resp, err)
+	}
+	return postadjudication.Answer{
+		Class: postadjudication.NotExecuted, Retry: true, Type: TypeNotExecuted, Code: code(resp),
+	}
+}
+
+// read reads one JSON object that names our key.
+func (x *exchange) read(resp *http.Response) (body, error) {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+		return body{}, fmt.Errorf("content type is %q", resp.Header.Get("Content-Type"))
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody+1))
+	if err != nil {
+		return body{}, fmt.Errorf("body: %w", err)
+	}
+	if int64(len(raw)) > x.maxBody {
+		return body{}, fmt.Errorf("body is longer than %d bytes", x.maxBody)
+	}
+	var b body
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return body{}, fmt.Errorf("body: %w", err)
+	}
+	if b.OperationKey != x.call.OperationKey.String() {
+		return body{}, errors.New("body names another operation key")
+	}
+	return b, nil
+}
+
+func (x *exchange) unreadable(ctx context.Context, resp *http.Response, err error) postadjudication.Answer {
+	a := postadjudication.Answer{
+		Class: postadjudication.Unknown, Retry: true, Type: TypeUnreadable,
+		Code: code(resp), Message: clip(err.Error()),
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		a.Type = TypeTimeout
+	}
+	return a
+}
+
+// refusal is an answer whose status has decided. Its body is only a remark, and
+// is not waited for beyond remarkPatience.
+func (x *exchange) refusal(resp *http.Response, v Verdict) postadjudication.Answer {
+	a := postadjudication.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: code(resp)}
+	if v.Retry {
+		a.RetryAfter = retryAfter(resp.Header, x.now())
+	}
+	patience := time.AfterFunc(remarkPatience, x.cancel)
+	defer patience.Stop()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody))
+	a.Message = remark(raw)
+	if a.Message == "" && err != nil {
+		a.Message = clip("body: " + err.Error())
+	}
+	return a
+}

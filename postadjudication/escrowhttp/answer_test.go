@@ -1,0 +1,207 @@
+package escrowhttp
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
+	t.Parallel()
+	c, other := aCall(), aCall()
+	other.OperationKey[0]++
+	absent := func(k postadjudication.OperationKey) string {
+		return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
+	}
+	const j = "application/json"
+	for name, tc := range map[string]struct {
+		status int
+		media  string
+		body   string
+		class  postadjudication.Class
+	}{
+		"executed":                      {200, j, told(c, "executed", 12500, "USD"), "executed"},
+		"already executed":              {200, j, told(c, "already_executed", 12500, "USD"), "executed"},
+		"proven absent":                 {404, j, absent(c.OperationKey), "not_executed"},
+		"absent, but of another key":    {404, j, absent(other.OperationKey), "unknown"},
+		"absent, yet moved":             {404, j, told(c, "not_executed", 5, "USD"), "unknown"},
+		"a 404 that says executed":      {404, j, told(c, "executed", 12500, "USD"), "unknown"},
+		"a proxy's 404":                 {404, "text/html", "<h1>Not Found</h1>", "unknown"},
+		"a 200 that says not executed":  {200, j, absent(c.OperationKey), "unknown"},
+		"a 410 that says not executed":  {410, j, absent(c.OperationKey), "unknown"},
+		"created is no answer to a GET": {201, j, told(c, "executed", 12500, "USD"), "unknown"},
+		"unavailable":                   {503, j, "", "unknown"},
+		"rate limited":                  {429, j, "", "unknown"},
+		"forbidden":                     {403, j, "", "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := answering(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
+			// The table is for executions: it can't turn a lookup into a proof.
+			table := map[int]Verdict{tc.status: {Class: postadjudication.NotExecuted}}
+			a := newExecutor(t, Config{BaseURL: url, Table: table}).Lookup(withLimit(t), c)
+			if a.Class != tc.class || a.Retry != (tc.class != postadjudication.Executed) {
+				t.Errorf("%+v, want %s", a, tc.class)
+			}
+			if (a.Moved == 12500) != (tc.class == postadjudication.Executed) {
+				t.Errorf("moved %d", a.Moved)
+			}
+		})
+	}
+}
+
+func TestAnOwnTableOverridesSingleStatuses(t *testing.T) {
+	t.Parallel()
+	table := map[int]Verdict{
+		409: {Class: postadjudication.Executed},
+		503: {Class: postadjudication.NotExecuted, Retry: true, Type: "http.maintenance"},
+		500: {Class: postadjudication.NotExecuted},
+	}
+	run := func(status int, body string) postadjudication.Answer {
+		url := answering(t, status, nil, body)
+		return newExecutor(t, Config{BaseURL: url, Table: table}).Execute(withLimit(t), aCall())
+	}
+	if a := run(409, told(aCall(), "already_executed", 12500, "USD")); a.Class != postadjudication.Executed || a.Moved != 12500 {
+		t.Errorf("409 with proof: %+v", a)
+	}
+	if a := run(409, `{"error":"in flight"}`); a.Class != postadjudication.Unknown || !a.Retry {
+		t.Errorf("409 without proof: %+v", a)
+	}
+	if a := run(503, ""); a.Class != postadjudication.NotExecuted || !a.Retry || a.Type != "http.maintenance" {
+		t.Errorf("503: %+v", a)
+	}
+	if a := run(500, ""); a.Class != postadjudication.NotExecuted || a.Retry || a.Type != "http.unavailable" {
+		t.Errorf("500: %+v", a)
+	}
+}
+
+func TestRetryAfterIsKeptAndBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	date := func(at time.Time) string { return at.Format(http.TimeFormat) }
+	for name, tc := range map[string]struct {
+		after, date string
+		want        time.Duration
+	}{
+		"none":                  {"", "", 0},
+		"seconds":               {" 7 ", "", 7 * time.Second},
+		"zero":                  {"0", "", 0},
+		"negative":              {"-5", "", 0},
+		"a fraction":            {"1.5", "", 0},
+		"nonsense":              {"soon", "", 0},
+		"too long":              {"864001", "", 24 * time.Hour},
+		"overflowing":           {strings.Repeat("9", 40), "", 24 * time.Hour},
+		"a date, by our clock":  {date(now.Add(90 * time.Second)), "", 90 * time.Second},
+		"a date, by its clock":  {date(now.Add(time.Hour)), date(now.Add(59 * time.Minute)), time.Minute},
+		"a date that is past":   {date(now.Add(-time.Hour)), "", 0},
+		"a date that is so far": {date(now.AddDate(5, 0, 0)), "", 24 * time.Hour},
+	} {
+		h := http.Header{}
+		h.Set("Retry-After", tc.after)
+		h.Set("Date", tc.date)
+		if got := retryAfter(h, now); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	url := answering(t, 429, map[string]string{"Retry-After": "3"}, "")
+	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall()); a.RetryAfter != 3*time.Second {
+		t.Errorf("429 with Retry-After: %+v", a)
+	}
+}
+
+func TestTheMessageIsWhatTheServiceSaid(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		``:                                   "",
+		`{"error":"x"}`:                      "x",
+		`{"error":"x","detail":"because"}`:   "x: because",
+		`{"error":"x","detail":"x"}`:         "x",
+		`{"detail":"because","title":"t"}`:   "because",
+		`{"error":{"message":"m","code":1}}`: "m",
+		`{"code":"E1"}`:                      `{"code":"E1"}`,
+		"plain\r\ntext\x00":                  "plain  text",
+		"\xff":                               "\uFFFD",
+	} {
+		if got := remark([]byte(body)); got != want {
+			t.Errorf("remark(%q) = %q, want %q", body, got, want)
+		}
+	}
+	for _, unit := range []string{"a", "é", "\U0001F4B8", "\xff", "\n"} {
+		got := remark([]byte("x" + strings.Repeat(unit, 5000)))
+		if len(got) > 512 || !utf8.ValidString(got) {
+			t.Errorf("%q: %d bytes, valid %v", unit, len(got), utf8.ValidString(got))
+		}
+	}
+}
+
+func TestAReferenceIsKeptWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{255: 255, 256: 0} {
+		body := strings.Replace(told(aCall(), "executed", 1, "USD"), "eff_1", strings.Repeat("r", n), 1)
+		a := newExecutor(t, Config{BaseURL: answering(t, 200, nil, body)}).Execute(withLimit(t), aCall())
+		if a.Class != postadjudication.Executed || len(a.Reference) != want {
+			t.Errorf("%d: %s with a reference of %d", n, a.Class, len(a.Reference))
+		}
+	}
+}
+
+func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
+	t.Parallel()
+	ok := Config{BaseURL: "https://escrow.example"}
+	for name, change := range map[string]func(*Config){
+		"no URL":            func(c *Config) { c.BaseURL = "" },
+		"no host":           func(c *Config) { c.BaseURL = "http://:80" },
+		"other scheme":      func(c *Config) { c.BaseURL = "ftp://escrow.example" },
+		"password":          func(c *Config) { c.BaseURL = "https://u:hunter2@escrow.example" },
+		"broken password":   func(c *Config) { c.BaseURL = "https://u:hunter2@escrow.example/%zz" },
+		"query":             func(c *Config) { c.BaseURL += "?a=b" },
+		"own key":           func(c *Config) { c.Header = http.Header{"idempotency-key": {"x"}} },
+		"bad header name":   func(c *Config) { c.Header = http.Header{"a b": {"x"}} },
+		"bad header value":  func(c *Config) { c.Header = http.Header{"Authorization": {"hunter2\r\nX: y"}} },
+		"negative lifetime": func(c *Config) { c.KeyLifetime = -1 },
+		"negative body":     func(c *Config) { c.MaxBody = -1 },
+		"no such status":    func(c *Config) { c.Table = map[int]Verdict{99: {Class: postadjudication.Unknown}} },
+		"no such class":     func(c *Config) { c.Table = map[int]Verdict{409: {}} },
+	} {
+		c := ok
+		change(&c)
+		_, err := New(c)
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error tells the secret: %v", name, err)
+		}
+	}
+	e, err := New(Config{BaseURL: "https://escrow.example", KeyLifetime: postadjudication.Forever})
+	if err != nil || e.KeyLifetime() != postadjudication.Forever {
+		t.Errorf("%v, lifetime %v", err, e.KeyLifetime())
+	}
+}
+
+func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
+	c := aCall()
+	f.Add([]byte(told(c, "executed", 12500, "USD")))
+	f.Add([]byte(told(c, "already_executed", 12501, "USD")))
+	f.Add([]byte(`{"operation_key":"","status":"executed","moved":{"minor":1,"currency":"USD"}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		x := exchange{call: c, maxBody: 1 << 10}
+		a := x.execution(t.Context(), response(200, raw))
+		if a.Class == postadjudication.Executed {
+			if !strings.Contains(string(raw), c.OperationKey.String()) && !strings.Contains(string(raw), `\u`) {
+				t.Errorf("executed by %q", raw)
+			}
+			if a.Moved < 1 || len(raw) > 1<<10 {
+				t.Errorf("executed with %d by %d bytes", a.Moved, len(raw))
+			}
+			return
+		}
+		if a.Class != postadjudication.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 512 {
+			t.Errorf("%+v", a)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package escrowhttp
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	defaultMaxBody   = 64 << 10
+	maxHeader        = 64 << 10
+	idlePerHost      = 256
+	dialLimit        = 5 * time.Second
+	ownUserAgent     = "recourse"
+	idleConnLifetime = 30 * time.Second
+)
+
+// Config describes one escrow service.
+type Config struct {
+	// BaseURL is the http or https URL that the paths of the wire are appended to.
+	// It holds no credentials (they go into Header), no query and no fragment.
+	BaseURL string
+	// Header is sent with every request, such as Authorization.
+	Header http.Header
+	// Client makes the requests. Redirects are not followed whatever it says. Nil
+	// means a client of its own: HTTP/1.1 with up to 256 idle connections.
+	Client *http.Client
+	// KeyLifetime is for how long the service recognises an operation key. Zero
+	// means that no call may follow an unknown one; [postadjudication.Forever]
+	// that keys never expire.
+	KeyLifetime time.Duration
+	// Table overrides the meaning of single status codes. A status with class
+	// Executed is read as a success: only its body makes it one.
+	Table map[int]Verdict
+	// MaxBody is how many bytes of a body are read; 0 means 64 KiB. A success with
+	// a longer body is unreadable.
+	MaxBody int64
+	// Now is the clock that a Retry-After date is measured by when the answer has
+	// no Date; nil means time.Now.
+	Now func() time.Time
+}
+
+// New checks the configuration. It calls nobody.
+func New(c Config) (*Executor, error) {
+	base, err := parseBase(c.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	header, err := checkedHeader(c.Header)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTable(c.Table); err != nil {
+		return nil, err
+	}
+	if c.KeyLifetime < 0 {
+		return nil, errors.New("escrowhttp: KeyLifetime is negative")
+	}
+	if c.MaxBody < 0 {
+		return nil, errors.New("escrowhttp: MaxBody is negative")
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = defaultMaxBody
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Executor{
+		executions:  base.JoinPath("v1", "executions"),
+		header:      header,
+		client:      unredirected(c.Client),
+		keyLifetime: c.KeyLifetime,
+		table:       maps.Clone(c.Table),
+		maxBody:     c.MaxBody,
+		now:         c.Now,
+	}, nil
+}
+
+func parseBase(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		// The parser's error quotes the URL, which may hold a password.
+		return nil, errors.New("escrowhttp: BaseURL is not a URL")
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("escrowhttp: BaseURL is neither http nor https")
+	case u.Hostname() == "":
+		return nil, errors.New("escrowhttp: BaseURL names no host")
+	case u.User != nil:
+		return nil, errors.New("escrowhttp: BaseURL holds credentials; give them in Header")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("escrowhttp: BaseURL has a query or a fragment")
+	}
+	if u.Path == "" {
+		u.Path = "/" // else JoinPath makes a relative path, which is no request target
+	}
+	return u, nil
+}
+
+// checkedHeader refuses what net/http would refuse at every call, where it would
+// look like an unknown outcome, and what belongs to the wire.
+func checkedHeader(h http.Header) (http.Header, error) {
+	out := http.Header{"User-Agent": {ownUserAgent}}
+	for name, values := range h {
+		key := http.CanonicalHeaderKey(name)
+		switch key {
+		case "Idempotency-Key", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Host", "Connection":
+			return nil, fmt.Errorf("escrowhttp: header %s is set by the executor", key)
+		}
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !tokenRune(r) }) {
+			return nil, fmt.Errorf("escrowhttp: %q is not a header name", name)
+		}
+		for _, v := range values {
+			if strings.ContainsFunc(v, func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f }) {
+				return nil, fmt.Errorf("escrowhttp: the value of header %s has a control character", key)
+			}
+		}
+		out[key] = append([]string(nil), values...)
+	}
+	return out, nil
+}
+
+func tokenRune(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' ||
+		r < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+func checkTable(table map[int]Verdict) error {
+	for status, v := range table {
+		if status < 100 || status > 599 {
+			return fmt.Errorf("escrowhttp: Table has status %d", status)
+		}
+		switch v.Class {
+		case postadjudication.Executed, postadjudication.NotExecuted, postadjudication.Unknown:
+		default:
+			return fmt.Errorf("escrowhttp: Table gives status %d the class %q", status, v.Class)
+		}
+	}
+	return nil
+}
+
+// unredirected is a copy of the client that hands redirects back.
+func unredirected(c *http.Client) *http.Client {
+	own := http.Client{Transport: ownTransport()}
+	if c != nil {
+		own = *c
+	}
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &own
+}
+
+// ownTransport speaks HTTP/1.1 only: one connection a call, so that a reset of
+// one says nothing of another.
+func ownTransport() *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: dialLimit}).DialContext,
+		Protocols:              &protocols,
+		MaxIdleConns:           0, // bounded per host, and there is one host
+		MaxIdleConnsPerHost:    idlePerHost,
+		IdleConnTimeout:        idleConnLifetime,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableCompression:     true,
+	}
+}

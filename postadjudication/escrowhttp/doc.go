@@ -1,0 +1,51 @@
+// Package escrowhttp calls an escrow service over HTTP and says what is known
+// of the money afterwards.
+//
+// # Wire
+//
+// An execution is
+//
+//	POST {base}/v1/executions
+//	Content-Type: application/json
+//	Idempotency-Key: <operation key, 64 hexadecimal digits>
+//
+// with the stored request as its body, the same bytes on every attempt. Success
+// is 200 or 201 with Content-Type application/json (or any +json) and
+//
+//	{"operation_key":"<ours>","status":"executed","moved":{"minor":12500,"currency":"USD"},"reference":"..."}
+//
+// where the status of a repeated key is "already_executed" and moved is what the
+// key has moved in all. A lookup is GET {base}/v1/executions/{operation key}: 200
+// with the same body, or 404 with {"operation_key":"<ours>","status":"not_executed"},
+// by which the service states that the key moved nothing and that no call it has
+// already received will.
+//
+// # What an answer means
+//
+//	answer                                                     class         retry
+//	200, 201, body names our key, our currency, amount >= 1    executed      -
+//	the same with already_executed, not more than was asked    executed      -
+//	no connection was made (refused, no such host); 425; 429   not_executed  yes
+//	no answer, reset, time-out, 408, 5xx, 202, 3xx, 409        unknown       yes
+//	any other 2xx, or one that can't be read as above          unknown       yes
+//	any other 4xx                                              not_executed  no
+//	anything else                                              unknown       yes
+//
+// An amount below the one asked for is a partial execution, whether new or
+// repeated: a service that moved a part and lost its answer can only repeat that
+// part. "Already executed" with more than was asked contradicts the request that
+// was sent under the key, so it is unknown. A redirect is never followed, and a
+// request is never sent twice for one attempt: its body can't be rewound, so that
+// net/http can't replay it on its own.
+//
+// A service that answers otherwise is described by [Config.Table].
+//
+// # Bounds
+//
+// Whatever the service does, a call holds one response header of at most 64 KiB
+// and [Config.MaxBody] bytes of body, ends with its context, and waits no more
+// than 100ms for the text of an error whose status has already decided.
+//
+// The package may import postadjudication and the standard library. It must not
+// know of runs, policies, storage or logs.
+package escrowhttp

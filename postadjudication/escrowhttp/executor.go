@@ -1,0 +1,126 @@
+package escrowhttp
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// longestCall bounds a call whose context has no deadline.
+const longestCall = 5 * time.Minute
+
+// Executor calls one escrow service. It is safe for concurrent use.
+type Executor struct {
+	executions  *url.URL
+	header      http.Header
+	client      *http.Client
+	keyLifetime time.Duration
+	table       map[int]Verdict
+	maxBody     int64
+	now         func() time.Time
+}
+
+var (
+	_ postadjudication.Executor = (*Executor)(nil)
+	_ postadjudication.Lookuper = (*Executor)(nil)
+)
+
+// Execute posts the request once and classifies the answer. It returns when the
+// service has answered or ctx has ended.
+func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
+	req := e.request(x.traced(ctx), http.MethodPost, e.executions, c)
+	req.Header.Set("Content-Type", "application/json")
+	// Hiding the reader's type leaves GetBody unset. With it, net/http would take
+	// the Idempotency-Key as leave to replay the request on a new connection.
+	req.Body = io.NopCloser(bytes.NewReader(c.Request))
+	req.ContentLength = int64(len(c.Request))
+
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return x.unanswered(ctx, err)
+	}
+	defer resp.Body.Close()
+	v := e.verdict(resp.StatusCode)
+	if v.Class == postadjudication.Executed {
+		return x.execution(ctx, resp)
+	}
+	return x.refusal(resp, v)
+}
+
+// Lookup asks what became of the operation key. Every answer but the two that the
+// wire defines is Unknown; the outcome table does not apply to it.
+func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
+	req := e.request(ctx, http.MethodGet, e.executions.JoinPath(c.OperationKey.String()), c)
+
+	resp, err := e.client.Do(req)
+	if err != nil {
+		a := x.unanswered(ctx, err)
+		a.Class = postadjudication.Unknown // this GET was not sent; the calls before it were
+		return a
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return x.execution(ctx, resp)
+	case http.StatusNotFound:
+		return x.absence(ctx, resp)
+	default:
+		v := standard(resp.StatusCode)
+		v.Class, v.Retry = postadjudication.Unknown, true
+		return x.refusal(resp, v)
+	}
+}
+
+// KeyLifetime is the lifetime that the executor was configured with.
+func (e *Executor) KeyLifetime() time.Duration { return e.keyLifetime }
+
+// Close closes connections that are idle. Calls in flight are not touched.
+func (e *Executor) Close() { e.client.CloseIdleConnections() }
+
+func (e *Executor) request(ctx context.Context, method string, u *url.URL, c postadjudication.Call) *http.Request {
+	h := e.header.Clone()
+	h.Set("Accept", "application/json")
+	h.Set("Idempotency-Key", c.OperationKey.String())
+	return (&http.Request{
+		Method: method, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+}
+
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, longestCall)
+}
+
+// exchange is one request and what came back.
+type exchange struct {
+	call      postadjudication.Call
+	cancel    context.CancelFunc // ends the exchange, so that a read of its body ends
+	maxBody   int64
+	now       func() time.Time
+	connected atomic.Bool // a connection was made, so bytes may have been sent
+}
+
+func (x *exchange) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { x.connected.Store(true) },
+	})
+}
+
+func code(resp *http.Response) string { return strconv.Itoa(resp.StatusCode) }

@@ -1,0 +1,155 @@
+package escrowhttp
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func traceOf(r *http.Request) func() {
+	tr := httptrace.ContextClientTrace(r.Context())
+	return func() { tr.GotConn(httptrace.GotConnInfo{}) }
+}
+
+func TestABrokenConnectionIsUnknown(t *testing.T) {
+	t.Parallel()
+	proof := told(aCall(), "executed", 12500, "USD")
+	for name, tc := range map[string]struct {
+		kind  string
+		serve func(net.Conn)
+	}{
+		"closed at once":       {"http.no_answer", func(net.Conn) {}},
+		"closed after reading": {"http.no_answer", func(c net.Conn) { received(bufio.NewReader(c)) }},
+		"reset": {"http.no_answer", func(c net.Conn) {
+			received(bufio.NewReader(c))
+			c.(*net.TCPConn).SetLinger(0)
+		}},
+		"not HTTP": {"http.no_answer", func(c net.Conn) {
+			received(bufio.NewReader(c))
+			io.WriteString(c, "220 mail.example ESMTP\r\n")
+		}},
+		"cut short": {"http.unreadable", func(c net.Conn) {
+			received(bufio.NewReader(c))
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(proof)+1, proof)
+		}},
+		"chunks cut short": {"http.unreadable", func(c net.Conn) {
+			received(bufio.NewReader(c))
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(proof), proof)
+		}},
+		"101": {"http.unexpected", func(c net.Conn) {
+			received(bufio.NewReader(c))
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newExecutor(t, Config{BaseURL: wire(t, tc.serve)}).Execute(withLimit(t), aCall())
+			if a.Class != postadjudication.Unknown || !a.Retry || a.Type != tc.kind || a.Message == "" && tc.kind != "http.unexpected" {
+				t.Errorf("%+v, want unknown, retry, %s", a, tc.kind)
+			}
+		})
+	}
+}
+
+func TestNetHTTPDoesNotReplayARequestBehindOurBack(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	proof := told(aCall(), "executed", 12500, "USD")
+	url := wire(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for {
+			if _, err := received(r); err != nil {
+				return
+			}
+			if requests.Add(1) == 2 {
+				return // a kept connection that takes the request and dies
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(proof), proof)
+		}
+	})
+	e := newExecutor(t, Config{BaseURL: url})
+	if a := e.Execute(withLimit(t), aCall()); a.Class != postadjudication.Executed {
+		t.Fatalf("first: %+v", a)
+	}
+	if a := e.Execute(withLimit(t), aCall()); a.Class != postadjudication.Unknown || a.Type != "http.no_answer" {
+		t.Errorf("second: %+v, want unknown, http.no_answer", a)
+	}
+	if n := requests.Load(); n != 2 {
+		t.Errorf("the service received %d requests for 2 attempts", n)
+	}
+}
+
+func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
+	t.Parallel()
+	const most = 64 << 20 // far beyond what socket buffers hold
+	for name, tc := range map[string]struct {
+		head, filler, kind string
+	}{
+		"endless success": {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", " ", "http.unreadable"},
+		"endless refusal": {"HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\n", "no ", "http.refused"},
+		"endless header":  {"HTTP/1.1 200 OK\r\n", "X-Filler: 0123456789\r\n", "http.no_answer"},
+		"one long header": {"HTTP/1.1 200 OK\r\nX-Filler: ", "0123456789", "http.no_answer"},
+		"endless 103":     {"", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", "http.no_answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			poured := make(chan int, 1)
+			url := wire(t, func(c net.Conn) {
+				received(bufio.NewReader(c))
+				io.WriteString(c, tc.head)
+				poured <- pour(c, tc.filler, most)
+			})
+			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
+			if a.Type != tc.kind || len(a.Message) > 512 {
+				t.Errorf("%+v, want %s and a message within bounds", a, tc.kind)
+			}
+			if n := <-poured; n >= most {
+				t.Errorf("the client took all %d bytes", n)
+			}
+		})
+	}
+}
+
+// drip sends a byte every few milliseconds until the client goes away.
+func drip(head string) func(net.Conn) {
+	return func(c net.Conn) {
+		received(bufio.NewReader(c))
+		io.WriteString(c, head)
+		for range time.Tick(2 * time.Millisecond) {
+			if _, err := io.WriteString(c, " "); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestADrippedRemarkDoesNotHoldADecidedAnswer(t *testing.T) {
+	t.Parallel()
+	url := wire(t, drip("HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\ninsufficient funds"))
+	began := time.Now()
+	a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
+	if a.Class != postadjudication.NotExecuted || a.Retry || a.Type != "http.refused" || a.Message != "insufficient funds" {
+		t.Errorf("%+v, want a refusal with what was read of its text", a)
+	}
+	if took := time.Since(began); took > limit/2 {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestADrippedSuccessEndsWithTheTimeLimit(t *testing.T) {
+	t.Parallel()
+	url := wire(t, drip("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"))
+	e := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: 50 * time.Millisecond}})
+	a := e.Execute(withLimit(t), aCall())
+	if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" {
+		t.Errorf("%+v, want unknown", a)
+	}
+}

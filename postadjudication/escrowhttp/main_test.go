@@ -1,0 +1,131 @@
+package escrowhttp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// limit is the longest that a call in these tests may take.
+const limit = 10 * time.Second
+
+func aCall() postadjudication.Call {
+	return postadjudication.Call{
+		OperationKey: postadjudication.OperationKey(sha256.Sum256([]byte("one"))),
+		Request:      []byte(`{"amount":{"currency":"USD","minor":12500}}`),
+		Tenant:       "northwind",
+		Outcome:      settlement.Outcome("release"),
+		Amount:       settlement.Money{Minor: 12500, Currency: "USD"},
+		Attempt:      1,
+	}
+}
+
+func told(c postadjudication.Call, status string, minor int64, currency string) string {
+	return fmt.Sprintf(`{"operation_key":%q,"status":%q,"moved":{"minor":%d,"currency":%q},"reference":"eff_1"}`,
+		c.OperationKey, status, minor, currency)
+}
+
+func newExecutor(t *testing.T, c Config) *Executor {
+	t.Helper()
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func withLimit(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// answering is a service that answers everything alike.
+func answering(t *testing.T, status int, header map[string]string, body string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for k, v := range header {
+			w.Header().Set(k, v)
+		}
+		w.WriteHeader(status)
+		if _, err := io.WriteString(w, body); err != nil && status >= 200 && status != 204 && status != 304 {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// wire is a service that speaks raw TCP: each connection is given to serve.
+func wire(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		conns.Wait()
+	})
+	return "http://" + l.Addr().String()
+}
+
+// received reads one request and tells its body; an error means the client went.
+func received(r *bufio.Reader) ([]byte, error) {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(req.Body)
+}
+
+// pour writes s again and again until the client goes away, and at most most bytes.
+func pour(c net.Conn, s string, most int) (written int) {
+	chunk := bytes.Repeat([]byte(s), max(1, 4096/len(s)))
+	for written < most {
+		n, err := c.Write(chunk)
+		written += n
+		if err != nil {
+			return written
+		}
+	}
+	return written
+}
+
+func response(status int, raw []byte) *http.Response {
+	return &http.Response{
+		StatusCode: status,
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(bytes.NewReader(raw)),
+	}
+}
