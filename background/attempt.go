@@ -1,0 +1,114 @@
+package background
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// call is what became of one call of a handler or a lookup.
+type call struct {
+	result      Result
+	took        time.Duration
+	interrupted bool          // the grace of a shutdown was over first
+	late        <-chan Result // not nil when the call goes on; its answer comes here
+}
+
+// bounded calls fn until it answers, its time limit is reached, or the grace of a
+// shutdown is over, whichever is first. The call gets a goroutine of its own, so
+// that one that ignores its context holds up nobody. Panics become results.
+func (m *Manager) bounded(limit time.Duration, fn func(context.Context) Result) call {
+	ctx, cancel := context.WithTimeout(m.life, limit)
+	answers := make(chan Result, 1)
+	began := m.cfg.Now()
+	go func() {
+		defer cancel()
+		answers <- guarded(ctx, fn)
+	}()
+	done := call{late: answers}
+	select {
+	case done.result = <-answers:
+		done.late = nil
+	case <-m.graceOver:
+		done.interrupted = true
+		done.result = unknown(FailureInterrupted, "the process shut down before the call answered")
+		cancel()
+	case <-ctx.Done():
+		select {
+		case done.result = <-answers: // it answered at the very limit
+			done.late = nil
+		default:
+			done.result = unknown(FailureTimeout, fmt.Sprintf("no answer within %s", limit))
+		}
+	}
+	done.took = max(0, m.cfg.Now().Sub(began))
+	return done
+}
+
+// guarded calls fn and turns a panic into a result that nothing is known of.
+func guarded(ctx context.Context, fn func(context.Context) Result) (res Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			res = unknown(FailurePanic, fmt.Sprint(p))
+			res.Failure.Stack = string(debug.Stack())
+		}
+	}()
+	return normal(fn(ctx))
+}
+
+func unknown(failure, message string) Result {
+	return Result{Class: Unknown, Retry: true, Failure: &Failure{Type: failure, Message: message}}
+}
+
+// attempt calls the handler for a run whose claim is on record.
+func (m *Manager) attempt(f Family, run Run, started time.Time) call {
+	select {
+	case <-m.graceOver: // the claim was in doubt until now; nothing was called
+		res := unknown(FailureInterrupted, "the process shut down before the call")
+		res.Class = NotExecuted
+		return call{result: res, interrupted: true}
+	default:
+	}
+	m.running.Add(1)
+	defer m.running.Add(-1)
+	done := m.bounded(f.TimeLimit(), func(ctx context.Context) Result {
+		return f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
+	})
+	if done.late != nil {
+		m.abandoned.Add(1)
+	}
+	return done
+}
+
+// awaitLate records the answer of a call whose attempt has ended without it. The
+// run is the one of that attempt.
+func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
+	m.work.Go(func() {
+		defer m.abandoned.Add(-1)
+		var res Result
+		select {
+		case res = <-late:
+		case <-m.life.Done():
+			return
+		}
+		mv := m.move(receipts.AnsweredLate, run)
+		mv.Result = res
+		after, err := m.write(f, mv)
+		if err == nil {
+			after, err = m.settleKnown(f, after, res)
+		}
+		if err != nil {
+			m.log.Error("a late answer was not recorded", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
+				zap.String("class", string(res.Class)), zap.Error(err))
+			return
+		}
+		if !after.State.Live() {
+			m.Wake(run.ID)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+const (
+	// asynq's own counter bounds nothing here: it counts deliveries.
+	deliveriesMax = math.MaxInt32
+	// deliveryLimit covers all attempts and waits of one delivery; what bounds an
+	// attempt is its family's time limit.
+	deliveryLimit = 24 * time.Hour
+)
+
+// Bell rings for a run: it puts the asynq task that brings the run to a worker.
+// The run's Queue and Bell are those of the journal. A bell that rings already
+// is rung. On an error the run stays without a bell until the sweeper finds it.
+func (m *Manager) Bell(ctx context.Context, r Run) error {
+	task := asynq.NewTask(r.Family, []byte(r.ID.String()))
+	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
+		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))
+	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		return nil
+	}
+	m.sweep.hurry()
+	return fmt.Errorf("background: ring for run %s: %w", r.ID, err)
+}
+
+func taskID(r Run) string { return r.ID.String() + "." + strconv.Itoa(r.Bell) }
+
+// bellOf reads the bell number out of a task id; -1 when it is not one of ours.
+func bellOf(taskID string) int {
+	_, number, found := strings.Cut(taskID, ".")
+	bell, err := strconv.Atoi(number)
+	if !found || err != nil || bell < 0 {
+		return -1
+	}
+	return bell
+}

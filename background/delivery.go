@@ -1,0 +1,123 @@
+package background
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+)
+
+// delivery carries one run as far as one asynq task can: through its attempts and
+// the short waits between them.
+type delivery struct {
+	m      *Manager
+	family Family
+	run    Run // as last seen; only the id before the first claim
+	bell   int // of the task that brought the run
+	own    *engagement
+	doubt  chan struct{} // closed when the claim has been in doubt for too long
+	asked  bool          // the key had expired, and a lookup cleared the run since
+}
+
+// death makes asynq archive the task as the mirror of a dead letter.
+type death struct{ text string }
+
+func (d *death) Error() string { return d.text }
+
+// Is tells asynq not to retry.
+func (d *death) Is(target error) bool { return target == asynq.SkipRetry }
+
+// mirror is the death of a run as asynq shows it.
+func mirror(r Run) error {
+	switch f := r.Failure; {
+	case f == nil:
+		return &death{text: r.Reason}
+	case f.Message == "":
+		return &death{text: r.Reason + ": " + f.Type}
+	default:
+		return &death{text: r.Reason + ": " + f.Type + ": " + f.Message}
+	}
+}
+
+// carry claims, calls, records and waits until the run has ended or has to be
+// brought again. Its answer is asynq's: nil acknowledges the task, a death
+// archives it, a handBack or errUnavailable brings it again.
+func (d *delivery) carry() error {
+	for {
+		if err := d.m.admit(); err != nil {
+			return err
+		}
+		// The slot comes before the claim, so that a started attempt is running.
+		if !d.m.slots.take(d.m.stop) {
+			return &handBack{at: d.m.now()}
+		}
+		started, err := d.claim()
+		if err != nil {
+			d.m.slots.release()
+			if again, err := d.refused(err); !again {
+				return err
+			}
+			continue
+		}
+		done := d.m.attempt(d.family, d.run, started)
+		d.m.slots.release()
+		if more, err := d.conclude(done); !more {
+			return err
+		}
+	}
+}
+
+// conclude records how the attempt ended. It reports true after the wait for the
+// next one.
+func (d *delivery) conclude(done call) (more bool, err error) {
+	after, err := d.m.finish(d.family, d.run, done)
+	if done.late != nil {
+		// Only now: an answer is late when its attempt is known to have ended.
+		d.m.awaitLate(d.family, d.run, done.late)
+	}
+	if errors.Is(err, errClosed) {
+		return false, errUnavailable
+	}
+	d.run, d.asked = after, false
+	switch {
+	case after.State == DeadLettered && after.Letter == LetterOpen:
+		return false, mirror(after)
+	case err != nil:
+		return false, nil // whoever ended the attempt rings again
+	case after.State == Scheduled && done.interrupted:
+		return false, &handBack{at: after.DueAt}
+	case after.State == Scheduled:
+		err := d.m.pause(after.DueAt, d.own.wake)
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// refused answers a claim that did not come about. It reports true when the run
+// may be claimed now.
+func (d *delivery) refused(cause error) (again bool, err error) {
+	switch {
+	case errors.Is(cause, ErrNotDue):
+		err := d.m.pause(d.run.DueAt, d.own.wake)
+		return err == nil, err
+	case errors.Is(cause, ErrDead):
+		// A letter that was forked, purged or reconciled needs no mirror, nor does one
+		// whose newest bell is another task.
+		if d.run.Letter == LetterOpen && d.bell >= d.run.Bell {
+			return false, mirror(d.run)
+		}
+		return false, nil
+	case errors.Is(cause, ErrKeyExpired):
+		return d.inquire()
+	case errors.Is(cause, ErrNotFound):
+		d.m.log.Warn("a bell rang for a run that does not exist", zap.Stringer("run", d.run.ID))
+		return false, nil
+	case errors.Is(cause, ErrLostGuard):
+		return false, nil // running elsewhere, or ended: the everyday answer to a second bell
+	case errors.Is(cause, errClosed):
+		return false, errUnavailable
+	}
+	d.m.log.Warn("a run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
+	return false, &handBack{at: d.m.now().Add(time.Minute)}
+}

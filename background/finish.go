@@ -1,0 +1,73 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// errLost ends a delivery whose attempt was ended by somebody else.
+var errLost = errors.New("background: the attempt was ended by somebody else")
+
+// finish records how an attempt ended and returns the run after it. The handler is
+// never called again for it: when the run changed meanwhile, as by a request to
+// cancel, only the decision is made anew. Errors: errClosed, and errLost with the
+// run as it is instead.
+func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
+	var looked *Result
+	for pause := time.Duration(0); ; pause = min(2*pause+writePauseMin, writePauseMax) {
+		if pause > 0 && !sleep(m.life, pause) {
+			return run, errClosed
+		}
+		end, ask := m.ending(run, done, looked)
+		if ask {
+			answer, cut := m.lookup(f, run)
+			if cut {
+				done.interrupted = true
+			}
+			looked = &answer
+			end, _ = m.ending(run, done, looked)
+		}
+		after, err := m.write(f, m.endMove(run, end, done))
+		switch {
+		case err == nil:
+			return m.settleKnown(f, after, end.result)
+		case errors.Is(err, errClosed):
+			return run, err
+		case holds(after, run):
+			run = after
+			continue
+		}
+		m.log.Warn("an attempt was ended by somebody else", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
+			zap.String("class", string(done.result.Class)), zap.String("state", string(after.State)), zap.Error(err))
+		return after, errLost
+	}
+}
+
+// ending decides, or interrupts.
+func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
+	if done.interrupted {
+		return interrupted(done.result, m.now()), false
+	}
+	return decide(run, done.result, looked, m.now())
+}
+
+func (m *Manager) endMove(run Run, end ending, done call) Move {
+	mv := m.move(end.fact, run)
+	mv.Spend, mv.Result, mv.Lookup, mv.Reason, mv.NextRetryAt = end.spend, end.result, end.lookup, end.reason, end.next
+	mv.Duration = done.took
+	return mv
+}
+
+// holds reports whether the attempt that was claimed is still the run's own.
+func holds(now, claimed Run) bool {
+	return now.State == Running && now.Attempt == claimed.Attempt && now.Token == claimed.Token
+}
+
+// lookup asks what became of a run. Who can't tell in time does not know.
+func (m *Manager) lookup(f Family, run Run) (looked Result, interrupted bool) {
+	done := m.bounded(f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
+	return done.result, done.interrupted
+}

@@ -1,0 +1,104 @@
+package background
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// errUnavailable hands a delivery back to asynq because the journal can't be
+// written: another process may reach it.
+var errUnavailable = errors.New("background: the journal cannot be reached")
+
+// admitPatience is for how long a delivery waits for the journal to come back
+// before it is handed back.
+const admitPatience = time.Second
+
+// health knows whether evidence can be written. While a single move of this
+// process is waiting to be written, nothing new is claimed.
+type health struct {
+	log      *zap.Logger
+	failures atomic.Uint64 // writes that failed, in all
+
+	mu       sync.Mutex
+	troubled int // moves that failed to be written and are tried again
+	cause    error
+	restored chan struct{} // closed while troubled is 0
+}
+
+func newHealth(log *zap.Logger) *health {
+	h := &health{log: log, restored: make(chan struct{})}
+	close(h.restored)
+	return h
+}
+
+// failed notes a write that failed; first says whether it is the move's first.
+func (h *health) failed(first bool, m Move, cause error) {
+	h.failures.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cause = cause
+	if !first {
+		return
+	}
+	h.troubled++
+	if h.troubled == 1 {
+		h.restored = make(chan struct{})
+		h.log.Error("evidence cannot be written, nothing new is claimed until it can",
+			zap.Stringer("run", m.Run.ID), zap.String("fact", string(m.Fact)), zap.Error(cause))
+	}
+}
+
+// settled notes that a move that had failed was answered, or was given up.
+func (h *health) settled() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.troubled--
+	if h.troubled == 0 {
+		close(h.restored)
+		h.log.Info("evidence can be written again")
+	}
+}
+
+func (h *health) err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.troubled == 0 {
+		return nil
+	}
+	return fmt.Errorf("background: %d moves wait to be written: %w", h.troubled, h.cause)
+}
+
+func (h *health) writable() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.restored
+}
+
+// Healthy is nil while all that this process knows is on record. Otherwise it
+// says why the journal refuses; nothing new is claimed meanwhile.
+func (m *Manager) Healthy() error { return m.health.err() }
+
+// admit lets a delivery go on to its claim.
+func (m *Manager) admit() error {
+	writable := m.health.writable()
+	select {
+	case <-writable:
+		return nil
+	default:
+	}
+	patience := time.NewTimer(admitPatience)
+	defer patience.Stop()
+	select {
+	case <-writable:
+		return nil
+	case <-m.stop:
+		return &handBack{at: m.now()}
+	case <-patience.C:
+		return errUnavailable
+	}
+}

@@ -1,0 +1,205 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// Config says what a manager works with. Redis, Ledger and at least one family
+// are required; everything else has a default.
+type Config struct {
+	Redis    asynq.RedisConnOpt
+	Ledger   Ledger
+	Families []Family
+
+	Slots      int           // calls of handlers at one time; 64
+	Servers    int           // asynq servers, each dequeues one task per round trip; 4
+	Deliveries int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
+	Shards     int           // queues of each family; 2
+	Poll       time.Duration // pause of a server that found its queues empty; 5ms
+	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
+	SweepEvery time.Duration // how often the sweeper looks; 1s
+
+	Worker string                  // name of this process in receipts; "worker"
+	Logger *zap.Logger             // nothing is logged when nil
+	Now    func() time.Time        // time.Now
+	NewID  func() uuid.UUID        // ids of moves and tokens of claims; random
+	OnMove func(m Move, after Run) // called after each commit; it must not block
+}
+
+// Manager delivers runs to the handlers of their families, counts and times
+// attempts, and records how they end. See the package comment for its promises.
+type Manager struct {
+	cfg       Config
+	log       *zap.Logger
+	families  map[string]Family
+	redis     redis.UniversalClient
+	client    *asynq.Client
+	inspector *asynq.Inspector
+
+	slots   *slots
+	engaged *engagements
+	health  *health
+	promote *promoter
+	sweep   *sweeper
+
+	waiting, abandoned atomic.Int64
+	running            atomic.Int64
+
+	started   atomic.Bool
+	stop      chan struct{} // closed: nothing new is claimed
+	graceOver chan struct{} // closed: attempts in flight are interrupted
+	stopped   chan struct{} // closed: Run has returned, or was never called
+	life      context.Context
+	end       context.CancelFunc
+	stopOnce  sync.Once
+	closeOnce sync.Once
+	closeErr  error
+	work      sync.WaitGroup // deliveries, late answers
+}
+
+// ErrStarted is returned by a second call of Run, and by Run after Close.
+var ErrStarted = errors.New("background: the manager was started or closed before")
+
+// New checks the configuration and returns a manager that does nothing until
+// Run, but rings bells. It does not talk to Redis or to the journal.
+func New(cfg Config) (*Manager, error) {
+	families, err := cfg.normalise()
+	if err != nil {
+		return nil, err
+	}
+	made := cfg.Redis.MakeRedisClient()
+	client, ok := made.(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("background: Config.Redis makes a %T, not a redis.UniversalClient", made)
+	}
+	shared := newPipelined(client)
+	m := &Manager{
+		cfg: cfg, log: cfg.Logger, families: families,
+		redis:     shared,
+		client:    asynq.NewClientFromRedisClient(shared),
+		inspector: asynq.NewInspectorFromRedisClient(shared),
+		slots:     newSlots(cfg.Slots),
+		engaged:   newEngagements(),
+		health:    newHealth(cfg.Logger),
+		stop:      make(chan struct{}),
+		graceOver: make(chan struct{}),
+		stopped:   make(chan struct{}),
+	}
+	m.promote = newPromoter(m.inspector, m.now, cfg.Logger)
+	m.sweep = newSweeper(m)
+	m.life, m.end = context.WithCancel(context.Background())
+	return m, nil
+}
+
+func (c *Config) normalise() (map[string]Family, error) {
+	if c.Redis == nil || c.Ledger == nil || len(c.Families) == 0 {
+		return nil, errors.New("background: Config needs Redis, Ledger and at least one family")
+	}
+	families := make(map[string]Family, len(c.Families))
+	for _, f := range c.Families {
+		name := f.Name()
+		switch {
+		case !validFamily(name):
+			return nil, fmt.Errorf("background: family name %q: want letters, digits, '.', '_' and '-'", name)
+		case families[name] != nil:
+			return nil, fmt.Errorf("background: two families named %q", name)
+		case f.TimeLimit() <= 0:
+			return nil, fmt.Errorf("background: family %q has no time limit", name)
+		}
+		families[name] = f
+	}
+	positive(&c.Slots, 64)
+	positive(&c.Servers, 4)
+	positive(&c.Deliveries, max(400, 4*c.Slots))
+	positive(&c.Shards, 2)
+	positive(&c.Poll, 5*time.Millisecond)
+	positive(&c.Grace, 10*time.Second)
+	positive(&c.SweepEvery, time.Second)
+	if c.Worker == "" {
+		c.Worker = "worker"
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.NewID == nil {
+		c.NewID = uuid.New
+	}
+	return families, nil
+}
+
+func positive[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// now is the time as it is recorded: UTC, in whole microseconds.
+func (m *Manager) now() time.Time { return m.cfg.Now().UTC().Truncate(time.Microsecond) }
+
+// Run delivers until ctx ends or Close is called, then shuts down: it stops
+// claiming, lets go of runs that wait, gives attempts in flight the grace, and
+// records those that take longer as interrupted. It returns when no delivery is
+// held any more. An outcome that could not be recorded yet is still being tried
+// afterwards, until Close.
+func (m *Manager) Run(ctx context.Context) error {
+	if !m.started.CompareAndSwap(false, true) {
+		return ErrStarted
+	}
+	defer close(m.stopped)
+	servers, err := m.startServers()
+	if err != nil {
+		m.halt()
+		m.shutdown(servers)
+		return err
+	}
+	sweeping, endSweep := context.WithCancel(ctx)
+	defer endSweep()
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() { m.sweep.run(sweeping) })
+
+	select {
+	case <-ctx.Done():
+	case <-m.stop:
+	}
+	m.halt()
+	endSweep()
+	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
+	m.shutdown(servers)
+	if grace.Stop() {
+		close(m.graceOver)
+	}
+	sweeps.Wait()
+	return nil
+}
+
+func (m *Manager) halt() { m.stopOnce.Do(func() { close(m.stop) }) }
+
+// Close ends Run if need be, gives up what could not be recorded (its attempts
+// will be found interrupted), and closes the connections. Calls of handlers that
+// ignore their context are not waited for.
+func (m *Manager) Close() error {
+	m.closeOnce.Do(func() {
+		m.halt()
+		if m.started.Swap(true) {
+			<-m.stopped
+		}
+		m.promote.close()
+		m.end()
+		m.work.Wait()
+		m.closeErr = m.redis.Close()
+	})
+	return m.closeErr
+}

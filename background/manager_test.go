@@ -1,0 +1,151 @@
+package background_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/goleak"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/backgroundtest"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const family = "pay"
+
+var (
+	paid    = background.Result{Class: background.Executed, Moved: 100, Reference: "ref"}
+	refused = background.Result{Class: background.NotExecuted, Retry: true,
+		Failure: &background.Failure{Type: "http.refused", Message: "connection refused"}}
+	vague = background.Result{Class: background.Unknown, Retry: true,
+		Failure: &background.Failure{Type: "http.timeout", Message: "no answer"}}
+)
+
+// house is one Redis, one journal, and any number of managers.
+type house struct {
+	t       *testing.T
+	redis   string
+	journal *backgroundtest.Journal
+	family  *backgroundtest.Family
+	calls   atomic.Int64 // of the handler
+}
+
+func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attempt) background.Result) *house {
+	t.Helper()
+	h := &house{t: t, redis: startRedis(t), journal: backgroundtest.NewJournal(1)}
+	h.family = &backgroundtest.Family{
+		Journal: h.journal, Called: family, Limit: 5 * time.Second,
+		Handles: func(ctx context.Context, a background.Attempt) background.Result {
+			h.calls.Add(1)
+			return handle(ctx, a)
+		},
+	}
+	return h
+}
+
+func (h *house) config() background.Config {
+	return background.Config{
+		Redis: asynq.RedisClientOpt{Addr: h.redis}, Ledger: h.journal, Families: []background.Family{h.family},
+		Grace: 2 * time.Second, Servers: 2, Shards: 2,
+	}
+}
+
+// worker is a running manager.
+type worker struct {
+	*background.Manager
+	stop func() // ends Run and waits for it
+}
+
+// start runs a manager until the test ends.
+func (h *house) start(change ...func(*background.Config)) *worker {
+	h.t.Helper()
+	cfg := h.config()
+	for _, c := range change {
+		c(&cfg)
+	}
+	m, err := background.New(cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			h.t.Error("Run: ", err)
+		}
+	})
+	w := &worker{Manager: m, stop: func() { cancel(); running.Wait() }}
+	h.t.Cleanup(func() {
+		w.stop()
+		if err := m.Close(); err != nil {
+			h.t.Error("Close: ", err)
+		}
+	})
+	return w
+}
+
+// submit puts a run into the journal and rings for it.
+func (h *house) submit(w *worker, change ...func(*background.Run)) background.Run {
+	h.t.Helper()
+	r := background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), Bell: 1}
+	for _, c := range change {
+		c(&r)
+	}
+	r = h.journal.Submit(r)
+	if err := w.Bell(h.t.Context(), r); err != nil {
+		h.t.Fatal(err)
+	}
+	return r
+}
+
+// await waits for a run to be as wanted.
+func (h *house) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := h.journal.Await(ctx, id, ok)
+	if err != nil {
+		h.t.Fatalf("run is not %s but %+v; moves %v", what, r, h.facts(id))
+	}
+	return r
+}
+
+func (h *house) awaitState(id background.RunID, s background.State) background.Run {
+	h.t.Helper()
+	return h.await(id, string(s), func(r background.Run) bool { return r.State == s })
+}
+
+func (h *house) facts(id background.RunID) []receipts.Subtype {
+	var all []receipts.Subtype
+	for _, m := range h.journal.Moves(id) {
+		all = append(all, m.Fact)
+	}
+	return all
+}
+
+// awaitTrue polls what announces no change, such as Redis.
+func (h *house) awaitTrue(what string, ok func() bool) {
+	h.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			h.t.Fatal("waited too long for: ", what)
+		}
+	}
+}
+
+func (h *house) inspector() *asynq.Inspector {
+	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis})
+	h.t.Cleanup(func() { _ = i.Close() })
+	return i
+}

@@ -1,0 +1,66 @@
+package background
+
+import (
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Failure is why an attempt did not succeed. Its texts are redacted by the
+// family before they are recorded.
+type Failure struct {
+	Type    string // stable name that policies match, such as "http.refused"
+	Code    string // what the other side called it, such as "422"
+	Message string
+	Stack   string // set when the executor panicked
+}
+
+// Result is what one call of a handler, or one lookup, tells.
+type Result struct {
+	Class      Class         // Executed means success
+	Retry      bool          // whether calling again may help
+	RetryAfter time.Duration // what the other side asked for; 0 when it did not
+	Moved      int64         // minor units that were moved; 0 for families that move no money
+	Reference  string        // the other side's name of the effect
+	Failure    *Failure      // nil exactly when Class is Executed
+}
+
+// Reason codes of a death.
+const (
+	ReasonRetryExhausted   = "retry_exhausted"
+	ReasonFinal            = "final"
+	ReasonNonRetryableType = "non_retryable_type"
+	ReasonOutcomeUnknown   = "outcome_unknown"
+	ReasonPoisonPill       = "poison_pill"
+)
+
+// Spend says which budget the end of an attempt takes from.
+type Spend int
+
+// The budgets.
+const (
+	SpendNothing  Spend = iota // shutdown, success, cancel
+	SpendAttempt               // failure, unknown, panic
+	SpendRecovery              // the worker was lost
+)
+
+// Move is one step of one run: what was seen, what happened, when. A family
+// records it together with its receipts in one commit. The same Move may be
+// recorded again after an ambiguous commit; it takes effect once.
+type Move struct {
+	ID     MoveID
+	Run    Run // as last seen: its state, attempt, token and cancel request are the guard
+	Fact   receipts.Subtype
+	At     time.Time
+	Worker string
+
+	Token       Token     // AttemptStarted: the token of the new claim
+	Spend       Spend     // how an attempt ended
+	Result      Result    // how an attempt ended; what came late; what a lookup found
+	Lookup      Class     // what a lookup said before the move was made; empty when none was asked
+	Reason      string    // DeadLettered: reason code. Cancelled: the asker's words
+	NextRetryAt time.Time // RetryScheduled, AttemptInterrupted
+	Duration    time.Duration
+	Actor       string // who asked; empty means the worker itself
+	Trace       string
+}

@@ -1,0 +1,98 @@
+package background
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+)
+
+// handBack gives a delivery back to asynq, to be brought again at a time.
+type handBack struct{ at time.Time }
+
+func (h *handBack) Error() string {
+	return "next attempt at " + h.at.UTC().Format(time.RFC3339Nano)
+}
+
+// fallback is what asynq is asked to wait longer than wanted. asynq cuts times to
+// whole seconds, so that without it a task could come early; with it asynq alone
+// comes late but never early, and the promoter comes in time.
+const fallback = time.Second
+
+// promotions are the pauses between tries to promote a task. The first tries may
+// come before asynq has written that the task waits.
+var promotions = []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
+
+// promoter moves a task that waits in asynq to the front at its exact time. Its
+// timers live in this process only; if it ends, asynq's forwarder delivers.
+type promoter struct {
+	inspector *asynq.Inspector
+	now       func() time.Time
+	log       *zap.Logger
+
+	mu     sync.Mutex
+	timers map[string]*time.Timer // by task id
+	closed bool
+	busy   sync.WaitGroup
+}
+
+func newPromoter(i *asynq.Inspector, now func() time.Time, log *zap.Logger) *promoter {
+	return &promoter{inspector: i, now: now, log: log, timers: make(map[string]*time.Timer)}
+}
+
+// at promotes the task at the time given.
+func (p *promoter) at(queue, taskID string, due time.Time) { p.plan(queue, taskID, due, 0) }
+
+func (p *promoter) plan(queue, taskID string, due time.Time, try int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	if old := p.timers[taskID]; old != nil && old.Stop() {
+		p.busy.Done()
+	}
+	p.busy.Add(1)
+	var timer *time.Timer
+	timer = time.AfterFunc(due.Sub(p.now())+promotions[try], func() {
+		defer p.busy.Done()
+		p.mu.Lock()
+		if p.timers[taskID] == timer {
+			delete(p.timers, taskID)
+		}
+		p.mu.Unlock()
+		p.run(queue, taskID, due, try)
+	})
+	p.timers[taskID] = timer
+}
+
+func (p *promoter) run(queue, taskID string, due time.Time, try int) {
+	if early := due.Sub(p.now()); early > 0 {
+		p.plan(queue, taskID, due, try) // the clock was set back, or the timer was early
+		return
+	}
+	err := p.inspector.RunTask(queue, taskID)
+	if err == nil {
+		return
+	}
+	if try+1 < len(promotions) {
+		p.plan(queue, taskID, p.now(), try+1)
+		return
+	}
+	p.log.Debug("task not promoted, asynq will forward it", zap.String("task", taskID), zap.Error(err))
+}
+
+// close stops all timers and waits for those that have fired.
+func (p *promoter) close() {
+	p.mu.Lock()
+	p.closed = true
+	for id, t := range p.timers {
+		if t.Stop() {
+			p.busy.Done()
+		}
+		delete(p.timers, id)
+	}
+	p.mu.Unlock()
+	p.busy.Wait()
+}

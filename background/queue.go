@@ -1,0 +1,46 @@
+package background
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+)
+
+// Queue names the asynq queue in which the bells of a run with this retry key
+// ring: "<family>:<shard>". The shard is a stable hash of the retry key. It is
+// stored with the run, so that more shards may be configured later; fewer only
+// when the queues that go are empty.
+func (m *Manager) Queue(family, retryKey string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(retryKey)) // never fails, says hash.Hash
+	return queueName(family, int(h.Sum32()%uint32(m.cfg.Shards)))
+}
+
+func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
+
+// queues are all the queues of this manager, all of one weight.
+func (m *Manager) queues() map[string]int {
+	all := make(map[string]int, len(m.families)*m.cfg.Shards)
+	for name := range m.families {
+		for shard := range m.cfg.Shards {
+			all[queueName(name, shard)] = 1
+		}
+	}
+	return all
+}
+
+// taskKey is where asynq keeps a task: a hash whose field "state" says where
+// the task stands.
+func taskKey(queue, taskID string) string { return fmt.Sprintf("asynq:{%s}:t:%s", queue, taskID) }
+
+// A family's name becomes part of queue names and of Redis keys.
+func validFamily(name string) bool {
+	for _, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return name != ""
+}

@@ -1,0 +1,106 @@
+package background
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// RunID names a run; UUIDv7, so that ids sort by the time they were made.
+type RunID = receipts.RunID
+
+// CaseID names the case that a run belongs to.
+type CaseID = receipts.CaseID
+
+// Token fences one claim: only the holder of the token that the claim wrote may
+// end the attempt that the claim began.
+type Token = uuid.UUID
+
+// MoveID names one move. The run keeps the id of its last move, so that the
+// outcome of an ambiguous commit is recognised when the run is read again.
+type MoveID = uuid.UUID
+
+// State is where a run stands.
+type State string
+
+// The states of a run. The first three are live.
+const (
+	Pending      State = "pending"
+	Running      State = "running"
+	Scheduled    State = "scheduled"
+	Succeeded    State = "succeeded"
+	DeadLettered State = "dead_lettered"
+	Cancelled    State = "cancelled"
+)
+
+// Live reports whether a run in this state may still execute.
+func (s State) Live() bool { return s == Pending || s == Running || s == Scheduled }
+
+// Waiting reports whether a run in this state can be claimed.
+func (s State) Waiting() bool { return s == Pending || s == Scheduled }
+
+// Letter is the standing of a dead letter; empty on a run that did not die.
+type Letter string
+
+// The standings of a dead letter. Only an open one can be forked.
+const (
+	NoLetter         Letter = ""
+	LetterOpen       Letter = "open"
+	LetterForked     Letter = "forked"
+	LetterReconciled Letter = "reconciled"
+	LetterSuperseded Letter = "superseded"
+	LetterPurged     Letter = "purged"
+)
+
+// Class is what is known of the effect of a call, or the worst of what is known
+// over all attempts of a run that nothing has resolved since.
+type Class string
+
+// The outcome classes. Unknown is never treated as a failure.
+const (
+	NoClass     Class = ""
+	Executed    Class = "executed"
+	NotExecuted Class = "not_executed"
+	Unknown     Class = "unknown"
+)
+
+// Run is one task as the journal last saw it.
+type Run struct {
+	ID        RunID
+	Case      CaseID
+	Tenant    string
+	Family    string
+	RetryKey  string
+	Queue     string // asynq queue that its bells ring in, chosen once at submit
+	Target    string // whom the executor calls; brakes are per target
+	Parent    RunID  // the run that this one is a fork of
+	Policy    retrypolicy.Policy
+	Payload   []byte   // what the handler is given; the stored request bytes for settlements
+	Operation [32]byte // operation key; zero for families that move no money
+
+	State        State
+	Letter       Letter
+	Attempt      int // rises at every claim, never reused
+	BudgetSpent  int // attempts that ended as failure, unknown or panic
+	Recoveries   int // attempts that ended because their worker was lost
+	Class        Class
+	Token        Token
+	LastMove     MoveID
+	CancelAsked  bool // asked for while an attempt ran; decided at its end
+	CancelBy     string
+	CancelReason string
+	DueAt        time.Time // no attempt starts before it
+	DeadAt       time.Time // zero unless dead-lettered
+	Bell         int       // number of the bell that rings for it now
+	Reason       string    // reason code of the death
+	Failure      *Failure  // the last one
+
+	UnknownOpen int       // unresolved unknown attempts of the case
+	FirstSentAt time.Time // first claim under the present operation key
+}
+
+// Holds reports whether the run occupies its retry key and its case.
+func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }

@@ -1,0 +1,142 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	// forwardEvery is how often asynq looks for tasks whose wait is over: only those
+	// that no promoter brought in time.
+	forwardEvery = 500 * time.Millisecond
+	// recordTime is what deliveries are given past the grace, to record that their
+	// attempts were interrupted.
+	recordTime = 5 * time.Second
+	// unavailableMax bounds the pause between deliveries while the journal is away.
+	unavailableMax = 15 * time.Second
+)
+
+func (m *Manager) startServers() ([]*asynq.Server, error) {
+	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
+	if m.log.Core().Enabled(zapcore.DebugLevel) {
+		level = asynq.DebugLevel
+	}
+	cfg := asynq.Config{
+		Concurrency:              (m.cfg.Deliveries + m.cfg.Servers - 1) / m.cfg.Servers,
+		Queues:                   m.queues(),
+		TaskCheckInterval:        m.cfg.Poll,
+		DelayedTaskCheckInterval: forwardEvery,
+		RetryDelayFunc:           m.redeliverIn,
+		ErrorHandler:             asynq.ErrorHandlerFunc(m.redelivering),
+		ShutdownTimeout:          m.cfg.Grace + recordTime,
+		Logger:                   asynqLog{m.log.Sugar()},
+		LogLevel:                 level,
+	}
+	servers := make([]*asynq.Server, 0, m.cfg.Servers)
+	for range m.cfg.Servers {
+		s := asynq.NewServerFromRedisClient(m.redis, cfg)
+		if err := s.Start(asynq.HandlerFunc(m.process)); err != nil {
+			return servers, fmt.Errorf("background: start a server: %w", err)
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+// shutdown returns when no server holds a delivery. They share a client, which
+// they leave open.
+func (m *Manager) shutdown(servers []*asynq.Server) {
+	var all sync.WaitGroup
+	for _, s := range servers {
+		all.Go(s.Shutdown)
+	}
+	all.Wait()
+}
+
+// process is asynq's handler. A task names a run and nothing else.
+func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
+	id, err := receipts.ParseRunID(string(task.Payload()))
+	if err != nil {
+		return fmt.Errorf("background: not a bell: %w: %w", err, asynq.SkipRetry)
+	}
+	family := m.families[task.Type()]
+	if family == nil {
+		return fmt.Errorf("%w: %q: %w", ErrUnknownFamily, task.Type(), asynq.SkipRetry)
+	}
+	own, first := m.engaged.enter(id)
+	if !first {
+		if own.isDetached() {
+			return errUnavailable // what goes on here may end without a task to bring the run again
+		}
+		return nil
+	}
+	bell, _ := asynq.GetTaskID(ctx)
+	return m.deliver(ctx, &delivery{
+		m: m, family: family, run: Run{ID: id, Family: family.Name()}, bell: bellOf(bell),
+		own: own, doubt: make(chan struct{}),
+	})
+}
+
+// deliver lets the delivery go on when asynq gives it up, because Redis was away
+// or an operator cancelled the task: a call in flight is not asynq's to end.
+func (m *Manager) deliver(ctx context.Context, d *delivery) error {
+	answer := make(chan error, 1)
+	m.work.Go(func() {
+		defer m.engaged.leave(d.run.ID)
+		answer <- d.carry()
+	})
+	select {
+	case err := <-answer:
+		return err
+	case <-d.doubt:
+		d.own.detach()
+		return errUnavailable
+	case <-ctx.Done():
+		d.own.detach()
+		return ctx.Err()
+	}
+}
+
+// redeliverIn tells asynq when to bring a task again that was not acknowledged.
+func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.Duration {
+	var back *handBack
+	switch {
+	case errors.As(cause, &back):
+		return max(0, back.at.Sub(m.now())) + fallback
+	case errors.Is(cause, errUnavailable):
+		return min(time.Second<<min(deliveries, 4), unavailableMax)
+	}
+	return 0 // the lease of a lost worker expired: the claim decides
+}
+
+// redelivering plans the promotion of a task that asynq is about to put back.
+func (m *Manager) redelivering(ctx context.Context, _ *asynq.Task, cause error) {
+	var back *handBack
+	if !errors.As(cause, &back) {
+		return
+	}
+	id, okID := asynq.GetTaskID(ctx)
+	queue, okQueue := asynq.GetQueueName(ctx)
+	if okID && okQueue {
+		m.promote.at(queue, id, back.at)
+	}
+}
+
+// asynqLog writes asynq's log into ours. asynq warns about everyday answers, and
+// its fatal errors are not the process's.
+type asynqLog struct{ log *zap.SugaredLogger }
+
+func (l asynqLog) Debug(args ...any) { l.log.Debug(args...) }
+func (l asynqLog) Info(args ...any)  { l.log.Debug(args...) }
+func (l asynqLog) Warn(args ...any)  { l.log.Debug(args...) }
+func (l asynqLog) Error(args ...any) { l.log.Warn(args...) }
+func (l asynqLog) Fatal(args ...any) { l.log.Error(args...) }

@@ -1,0 +1,173 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+const (
+	sweepPage = 500
+	// A calm sweep only makes sure; when bells are missing, or Redis was away or
+	// emptied, it goes through as much as a heal within seconds asks for.
+	calmPages     = 2
+	thoroughPages = 16
+	// stuckAfter is more than asynq needs to give a dead worker's task to another.
+	stuckAfter = 3 * time.Minute
+	ringers    = 32
+)
+
+// sweeper rings again for live runs that are due and have no bell in Redis,
+// whatever became of it: never rung, flushed, evicted, deleted or archived.
+type sweeper struct {
+	m       *Manager
+	rung    atomic.Uint64
+	hurried atomic.Bool // asked to be thorough, from the start
+
+	// Of the sweeping goroutine alone:
+	marker   string // of Redis as last seen
+	place    Cursor // where the last sweep stopped
+	thorough bool   // until the end of the list is reached
+	ailing   bool   // the last sweep failed
+}
+
+func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
+
+// hurry makes the next sweep a thorough one.
+func (s *sweeper) hurry() { s.hurried.Store(true) }
+
+// run sweeps until ctx ends.
+func (s *sweeper) run(ctx context.Context) {
+	tick := time.NewTicker(s.m.cfg.SweepEvery)
+	defer tick.Stop()
+	for {
+		err := s.sweep(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !s.ailing:
+			s.m.log.Error("bells cannot be checked", zap.Error(err))
+		case err == nil && s.ailing:
+			s.m.log.Info("bells can be checked again")
+		}
+		if s.ailing = err != nil; s.ailing {
+			s.hurry()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep goes through some pages of due runs, from where the last one stopped. Runs
+// due for less than a sweep's time are left alone: most are on their way.
+func (s *sweeper) sweep(ctx context.Context) error {
+	emptied, err := s.lookAtMarker(ctx)
+	if err != nil {
+		return err
+	}
+	if s.hurried.Swap(false) || emptied {
+		s.thorough, s.place = true, Cursor{}
+	}
+	now := s.m.now()
+	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
+		due, err := s.m.cfg.Ledger.Waiting(ctx, s.place, now.Add(-s.m.cfg.SweepEvery), sweepPage)
+		if err != nil {
+			return fmt.Errorf("background: list waiting runs: %w", err)
+		}
+		missing, err := s.silent(ctx, due, now)
+		if err != nil {
+			return err
+		}
+		if err := s.ring(ctx, missing); err != nil {
+			return err
+		}
+		s.thorough = s.thorough || len(missing) > 0
+		if len(due) < sweepPage {
+			s.place, s.thorough = Cursor{}, false
+			return nil
+		}
+		last := due[len(due)-1]
+		s.place = Cursor{DueAt: last.DueAt, ID: last.ID}
+	}
+	return nil
+}
+
+// silent returns the runs that no bell rings for.
+func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
+	pipe := s.m.redis.Pipeline()
+	states := make([]*redis.StringCmd, len(due))
+	for i, r := range due {
+		states[i] = pipe.HGet(ctx, taskKey(r.Queue, taskID(r)), "state")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("background: look for bells: %w", err)
+	}
+	var silent []Run
+	for i, r := range due {
+		state, err := states[i].Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
+		}
+		if !rings(state, now.Sub(r.DueAt)) && !s.m.engaged.has(r.ID) {
+			silent = append(silent, r)
+		}
+	}
+	return silent, nil
+}
+
+// rings reports whether a task in this state of asynq will still be delivered. An
+// active task whose run stays due for long belongs to a worker that is gone.
+func rings(state string, overdue time.Duration) bool {
+	switch state {
+	case "pending", "scheduled", "retry":
+		return true
+	case "active":
+		return overdue < stuckAfter
+	}
+	return false // absent, archived or completed
+}
+
+// ring gives runs a new bell, so that nothing that is left of the old one is in
+// the way.
+func (s *sweeper) ring(ctx context.Context, runs []Run) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	raised, err := s.m.cfg.Ledger.Ring(ctx, runs)
+	if err != nil {
+		return fmt.Errorf("background: raise bells: %w", err)
+	}
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+		next   atomic.Int64
+	)
+	for range min(ringers, len(raised)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(raised)); i = next.Add(1) - 1 {
+				if err := s.m.Bell(ctx, raised[i]); err != nil {
+					failed.Store(&err)
+					return
+				}
+				s.rung.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

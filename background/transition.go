@@ -1,0 +1,131 @@
+package background
+
+import (
+	"fmt"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Apply gives the run after the move, or the reason why the move is not for the
+// run as it is now. It is pure: the journal calls it on the newest state of the
+// run, and guards its statement with what it was called with.
+//
+//	pending ──claim──▶ running ──▶ succeeded
+//	   ▲                 │ │ └───▶ dead_lettered (letter open)
+//	   └── scheduled ◀───┘ └─────▶ cancelled
+//
+// Errors: ErrNotDue, ErrDead, ErrLostGuard.
+func (m Move) Apply(now Run) (Run, error) {
+	switch m.Fact {
+	case receipts.AttemptStarted:
+		return m.claim(now)
+	case receipts.AnsweredLate:
+		return m.learn(now), nil
+	case receipts.Reconciled:
+		return m.reconcile(now)
+	case receipts.Cancelled:
+		if now.State.Waiting() {
+			return m.cancelWaiting(now)
+		}
+	case receipts.DeadLettered:
+		if now.State.Waiting() && m.Run.State.Waiting() {
+			if now.Attempt != m.Run.Attempt || now.Class != m.Run.Class {
+				return now, ErrLostGuard // tried again or cleared since: it may yet succeed
+			}
+			return m.end(now)
+		}
+	}
+	if now.State != Running || now.Attempt != m.Run.Attempt || now.Token != m.Run.Token || now.CancelAsked != m.Run.CancelAsked {
+		return now, ErrLostGuard
+	}
+	return m.end(now)
+}
+
+func (m Move) claim(now Run) (Run, error) {
+	switch {
+	case now.State == DeadLettered:
+		return now, ErrDead
+	case !now.State.Waiting():
+		return now, ErrLostGuard
+	case now.DueAt.After(m.At):
+		return now, ErrNotDue
+	}
+	now.State, now.Attempt, now.Token, now.LastMove = Running, now.Attempt+1, m.Token, m.ID
+	if now.FirstSentAt.IsZero() {
+		now.FirstSentAt = m.At
+	}
+	return now, nil
+}
+
+func (m Move) cancelWaiting(now Run) (Run, error) {
+	if now.Class == Unknown || now.UnknownOpen > 0 {
+		return now, ErrReconcileFirst
+	}
+	now.State, now.LastMove = Cancelled, m.ID
+	return now, nil
+}
+
+func (m Move) reconcile(now Run) (Run, error) {
+	if !now.State.Waiting() && now.Letter != LetterOpen {
+		return now, ErrLostGuard
+	}
+	now = m.learn(now)
+	if m.Result.Class != Executed {
+		return now, nil
+	}
+	if now.Letter == LetterOpen {
+		now.Letter = LetterReconciled
+	} else {
+		now.State = Succeeded
+	}
+	return now, nil
+}
+
+// learn takes what is known of the money into the run and the case. All attempts
+// of a run use one operation key: once it is known to be executed it stays so,
+// whatever a later call tells.
+func (m Move) learn(now Run) Run {
+	now.LastMove = m.ID
+	switch class := m.Result.Class; {
+	case now.Class == Executed:
+	case class == Executed || m.Lookup == Executed:
+		now.Class, now.UnknownOpen = Executed, 0
+	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
+		now.Class, now.UnknownOpen = NotExecuted, 0
+	case m.Fact == receipts.AnsweredLate && class == NotExecuted:
+		if now.UnknownOpen = max(0, now.UnknownOpen-1); now.UnknownOpen == 0 && now.Class == Unknown {
+			now.Class = NotExecuted
+		}
+	case class == Unknown && m.Fact != receipts.AnsweredLate:
+		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
+	case class == NotExecuted && now.Class != Unknown:
+		now.Class = NotExecuted
+	}
+	return now
+}
+
+func (m Move) end(now Run) (Run, error) {
+	now = m.learn(now)
+	switch m.Spend {
+	case SpendAttempt:
+		now.BudgetSpent++
+	case SpendRecovery:
+		now.Recoveries++
+	}
+	if m.Result.Failure != nil {
+		now.Failure = m.Result.Failure
+	}
+	switch m.Fact {
+	case receipts.AttemptSucceeded:
+		now.State = Succeeded
+	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+		now.State, now.DueAt = Scheduled, m.NextRetryAt
+	case receipts.DeadLettered:
+		now.State, now.Letter, now.DeadAt, now.Reason = DeadLettered, LetterOpen, m.At, m.Reason
+	case receipts.Cancelled:
+		now.State = Cancelled
+	default:
+		return now, fmt.Errorf("background: %q does not end an attempt", m.Fact)
+	}
+	return now, nil
+}
