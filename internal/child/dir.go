@@ -1,0 +1,144 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockName is the file that the owner of a temporary directory keeps locked: a pid alone says nothing about a process
+// of another container that shares the directory.
+const lockName = "owner.lock"
+
+// Dir is a server's directory.
+type Dir struct {
+	Path string
+	lock *os.File // nil: kept by the caller
+}
+
+// KeptDir is a directory that outlives the server. It is made if it isn't there.
+func KeptDir(path string, as *Identity) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, err
+	}
+	return &Dir{Path: path}, as.CanReach(path)
+}
+
+// TempDir makes a directory in the first of the roots that as may reach, named recourse-<kind>-<our pid>-<random>,
+// after sweeping those that dead processes left there. Before a directory is swept, forget is called with its path.
+func TempDir(kind string, roots []string, as *Identity, forget func(path string) error) (*Dir, error) {
+	var refused error
+	for _, root := range roots {
+		if err := as.CanReach(root); err != nil {
+			refused = errors.Join(refused, err)
+			continue
+		}
+		swept := sweep(root, kind, forget)
+		path, err := os.MkdirTemp(root, fmt.Sprintf("recourse-%s-%d-", kind, os.Getpid()))
+		if err != nil {
+			refused = errors.Join(refused, err, swept)
+			continue
+		}
+		d := &Dir{Path: path}
+		if d.lock, err = lock(filepath.Join(path, lockName)); err == nil {
+			err = os.Chmod(path, 0o711)
+		}
+		if err = errors.Join(err, swept); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		return d, nil
+	}
+	return nil, fmt.Errorf("no place for a private server: %w", refused)
+}
+
+// Temporary reports whether Close removes the directory.
+func (d *Dir) Temporary() bool { return d.lock != nil }
+
+// Close removes a temporary directory; a kept one stays.
+func (d *Dir) Close() error {
+	if !d.Temporary() {
+		return nil
+	}
+	return d.close()
+}
+
+func (d *Dir) close() error {
+	err := os.RemoveAll(d.Path)
+	if d.lock != nil {
+		err = errors.Join(err, d.lock.Close())
+		d.lock = nil
+	}
+	return err
+}
+
+// lock opens and locks a file; the kernel lets go of it when we die. EWOULDBLOCK: another process holds it.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// sweep removes the directories of this kind whose owner is dead.
+func sweep(root, kind string, forget func(path string) error) error {
+	prefix := "recourse-" + kind + "-"
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, entry := range entries {
+		pid, ok := ownerPID(entry.Name(), prefix)
+		if !ok || alive(pid) || !ours(entry) {
+			continue
+		}
+		path := filepath.Join(root, entry.Name())
+		owner, err := lock(filepath.Join(path, lockName))
+		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, os.ErrNotExist) {
+			continue // alive where we can't see it, or swept by another just now
+		}
+		if err == nil {
+			d := Dir{Path: path, lock: owner}
+			err = errors.Join(forget(path), d.close())
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+func ownerPID(name, prefix string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	digits, _, ok := strings.Cut(rest, "-")
+	pid, err := strconv.Atoi(digits)
+	return pid, ok && err == nil && pid > 0
+}
+
+func alive(pid int) bool {
+	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func ours(entry os.DirEntry) bool {
+	info, err := entry.Info()
+	if err != nil || !info.IsDir() {
+		return false // gone meanwhile, or a file that only looks alike
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}

@@ -1,0 +1,149 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Spec says what to run. Everything not set is empty: no environment, no input, output discarded.
+type Spec struct {
+	Path string
+	Args []string // without the program's own name
+	Dir  string   // must be readable by As
+	Env  []string
+	As   *Identity // nil: the user we are
+
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+
+	// Orphaned is the signal that the child gets when we die.
+	Orphaned syscall.Signal
+	// ShareGroup leaves the child in our process group; else it leads one of its own.
+	ShareGroup bool
+	// GuardGroup kills the child's whole group with SIGKILL when we die, so that its own children go as well.
+	GuardGroup bool
+}
+
+// pipeGrace is how long output is read after the child ended while its own children still hold it open.
+const pipeGrace = 2 * time.Second
+
+// Process is a started child. Its methods may be called by any goroutine.
+type Process struct {
+	cmd   *exec.Cmd
+	group bool
+	done  chan struct{}
+}
+
+// Start runs spec. The child is running when it returns; someone must not forget to stop it, but needn't wait for it.
+func Start(spec Spec) (*Process, error) {
+	cmd := exec.Command(spec.Path, spec.Args...)
+	cmd.Dir, cmd.Env = spec.Dir, spec.Env
+	if cmd.Env == nil {
+		cmd.Env = []string{}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = spec.Stdin, spec.Stdout, spec.Stderr
+	cmd.WaitDelay = pipeGrace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !spec.ShareGroup, Credential: spec.As.credential()}
+	tied := tie(cmd.SysProcAttr, spec.Orphaned)
+	p := &Process{cmd: cmd, group: !spec.ShareGroup, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.live(started, func() ([]*watchdog, error) {
+		var targets []watchdog
+		if !tied && spec.Orphaned != 0 {
+			targets = append(targets, watchdog{target: cmd.Process.Pid, signal: spec.Orphaned})
+		}
+		if spec.GuardGroup && !spec.ShareGroup {
+			targets = append(targets, watchdog{target: -cmd.Process.Pid, signal: syscall.SIGKILL})
+		}
+		return watch(targets)
+	})
+	return p, <-started
+}
+
+// live starts the child and waits for its end on one thread: the parent death signal is sent when the thread that
+// started the child ends, not the process.
+func (p *Process) live(started chan<- error, guard func() ([]*watchdog, error)) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := p.cmd.Start(); err != nil {
+		close(p.done)
+		started <- err
+		return
+	}
+	dogs, err := guard()
+	if err != nil {
+		err = errors.Join(err, p.cmd.Process.Kill())
+	}
+	started <- err
+	// Wait's error repeats the state that Code reports, or that someone still held the output open.
+	_ = p.cmd.Wait()
+	for _, dog := range dogs {
+		dog.release()
+	}
+	close(p.done)
+}
+
+// PID is the child's process id, also after its end.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the child has ended and its output was read.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Code is the exit code of an ended child as shells count: 128 and the signal's number when a signal ended it.
+func (p *Process) Code() int {
+	<-p.done
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Signal sends sig to the child alone. An ended child is no error.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.cmd.Process.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// SignalGroup sends sig to the child's group, to the child alone when it shares ours. A group that is gone is no error.
+func (p *Process) SignalGroup(sig syscall.Signal) error {
+	if !p.group {
+		return p.Signal(sig)
+	}
+	if err := syscall.Kill(-p.PID(), sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// Stop sends each signal in turn, giving the child that long to end after each, then SIGKILL, and returns when the
+// child has ended.
+func (p *Process) Stop(grace time.Duration, signals ...syscall.Signal) error {
+	for _, sig := range signals {
+		if err := p.Signal(sig); err != nil {
+			return err
+		}
+		timer := time.NewTimer(grace)
+		select {
+		case <-p.done:
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}

@@ -1,0 +1,125 @@
+//go:build unix
+
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+const (
+	// portTries bounds how often another port is tried when one was taken between the probe and the server's bind.
+	portTries = 5
+	// readyPoll is the time between two questions whether a server is ready.
+	readyPoll = 10 * time.Millisecond
+	// startLimit bounds a start whose context has no end.
+	startLimit = 90 * time.Second
+)
+
+// Server says how to start a server on a port of loopback and how to know that it is ready.
+type Server struct {
+	Name     string
+	Standard int                      // its well-known port, never used
+	Spec     func(port int) Spec      // output is set by Serve
+	Ready    ReadyFunc                // asked again and again
+	Busy     func(output string) bool // whether its last words mean that port or directory are still in use
+	Log      io.Writer                // its output goes here too; may be nil
+}
+
+// ReadyFunc asks the server on port, which must be the process pid, whether it answers.
+type ReadyFunc func(ctx context.Context, port, pid int) error
+
+// Serve starts the server on port, or on a free one when port is 0, and returns when it is ready. A server that finds its
+// port or directory in use is tried again: on another port, or on the given one until the context ends.
+func (s Server) Serve(ctx context.Context, port int) (*Process, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for try := 1; ; try++ {
+		at := port
+		if port == 0 {
+			var err error
+			if at, err = freePort(s.Standard); err != nil {
+				return nil, 0, err
+			}
+		}
+		output := &tail{next: s.Log}
+		p, err := s.once(ctx, at, output)
+		if err == nil {
+			return p, at, nil
+		}
+		err = fmt.Errorf("%s did not start: %w%s", s.Name, err, output.lastWords())
+		if !s.Busy(output.String()) || (port == 0 && try == portTries) || ctx.Err() != nil {
+			return nil, 0, err
+		}
+		if pause(ctx, 5*readyPoll) != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// once starts the server and waits until it is ready, has ended, or the context has.
+func (s Server) once(ctx context.Context, port int, output *tail) (*Process, error) {
+	spec := s.Spec(port)
+	spec.Stdout, spec.Stderr = output, output
+	p, err := Start(spec)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		notReady := s.Ready(ctx, port, p.PID())
+		select {
+		case <-p.Done():
+			return nil, fmt.Errorf("it ended with code %d", p.Code())
+		default:
+		}
+		if notReady == nil {
+			return p, nil
+		}
+		if err := pause(ctx, readyPoll); err != nil {
+			return nil, errors.Join(err, notReady, p.Stop(pipeGrace, spec.Orphaned))
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// freePort returns a port of loopback that nobody listens on now.
+func freePort(not int) (int, error) {
+	for {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			return 0, err
+		}
+		if port != not {
+			return port, nil
+		}
+	}
+}
+
+// lastWords is the end of a server's output in one line, for an error.
+func (t *tail) lastWords() string {
+	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
+	lines = lines[max(0, len(lines)-5):]
+	if text := strings.Join(lines, " | "); text != "" {
+		return ": " + text
+	}
+	return ""
+}

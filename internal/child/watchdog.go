@@ -1,0 +1,60 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// watchdog is a shell that waits for the end of a pipe that only we hold open, and signals its target then: a
+// process, or a group when negative.
+type watchdog struct {
+	target int
+	signal syscall.Signal
+	cmd    *exec.Cmd
+	pipe   *os.File
+}
+
+// watch starts a watchdog for each target, all or none.
+func watch(targets []watchdog) ([]*watchdog, error) {
+	var dogs []*watchdog
+	for i := range targets {
+		if err := targets[i].start(); err != nil {
+			for _, dog := range dogs {
+				dog.release()
+			}
+			return nil, fmt.Errorf("watching process %d: %w", targets[i].target, err)
+		}
+		dogs = append(dogs, &targets[i])
+	}
+	return dogs, nil
+}
+
+func (w *watchdog) start() error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	script := fmt.Sprintf("while read -r _; do :; done; kill -%d %d", int(w.signal), w.target)
+	w.cmd = exec.Command("/bin/sh", "-c", script)
+	w.cmd.Dir, w.cmd.Stdin = "/", read
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	w.pipe = write
+	if err := w.cmd.Start(); err != nil {
+		return errors.Join(err, read.Close(), write.Close())
+	}
+	return read.Close()
+}
+
+// release ends the watchdog without its signal: it must not see the end of the pipe, for the target's number may
+// belong to another by now.
+func (w *watchdog) release() {
+	if w.cmd.Process.Kill() == nil {
+		_ = w.cmd.Wait() // killed, and says so
+	}
+	_ = w.pipe.Close() // nothing was ever written to it
+}

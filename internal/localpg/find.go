@@ -1,0 +1,77 @@
+//go:build unix
+
+package localpg
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ErrNotFound says that this machine has no PostgreSQL binaries, and in one line how to get them.
+var ErrNotFound = errors.New("no PostgreSQL found: `sudo apt-get install postgresql` (Debian, Ubuntu), " +
+	"`brew install postgresql` (macOS), `sudo dnf install postgresql-server` (Fedora), or set PG_BINDIR")
+
+// debianBinaries is where Debian and its kin keep the binaries of each major version, off the PATH.
+const debianBinaries = "/usr/lib/postgresql/*/bin"
+
+// Find returns the directory that holds initdb and postgres: PG_BINDIR if set (then nothing else will do), the newest
+// version under /usr/lib/postgresql, the directory of the initdb on PATH with its links followed, else ErrNotFound.
+func Find() (string, error) {
+	return find(os.Getenv("PG_BINDIR"), debianBinaries, exec.LookPath)
+}
+
+func find(chosen, pattern string, lookPath func(string) (string, error)) (string, error) {
+	if chosen != "" {
+		if !complete(chosen) {
+			return "", fmt.Errorf("PG_BINDIR=%s does not hold the programs initdb and postgres", chosen)
+		}
+		return filepath.Abs(chosen)
+	}
+	installed, err := filepath.Glob(pattern)
+	if err != nil {
+		return "", err
+	}
+	newest, best := "", -1.0
+	for _, dir := range installed {
+		version, err := strconv.ParseFloat(filepath.Base(filepath.Dir(dir)), 64)
+		if err == nil && version > best && complete(dir) {
+			newest, best = dir, version
+		}
+	}
+	if newest != "" {
+		return newest, nil
+	}
+	initdb, err := lookPath("initdb")
+	if err != nil {
+		return "", ErrNotFound
+	}
+	if initdb, err = filepath.EvalSymlinks(initdb); err != nil {
+		return "", err
+	}
+	if dir := filepath.Dir(initdb); complete(dir) {
+		return filepath.Abs(dir)
+	}
+	return "", ErrNotFound
+}
+
+// complete reports whether a directory holds both programs.
+func complete(dir string) bool {
+	for _, program := range [...]string{"initdb", "postgres"} {
+		info, err := os.Stat(filepath.Join(dir, program))
+		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// major returns the version that a data directory was made by, as its file PG_VERSION says.
+func major(data string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	return strings.TrimSpace(string(text)), err
+}

@@ -1,0 +1,81 @@
+//go:build unix
+
+package localpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	_ "github.com/lib/pq" // the driver of the readiness check
+
+	"github.com/recourse-dev/recourse/internal/child"
+)
+
+// standardPort is left to the machine's own server.
+const standardPort = 5432
+
+// server says how to start postgres itself; pg_ctl would put a process between it and us.
+func (s *Server) server(o Options) child.Server {
+	connections := o.MaxConnections
+	if connections == 0 {
+		connections = DefaultMaxConnections
+	}
+	return child.Server{
+		Name: "postgres", Standard: standardPort, Ready: s.ready, Busy: busy, Log: o.Log,
+		Spec: func(port int) child.Spec {
+			return child.Spec{
+				Path: filepath.Join(s.bin, "postgres"), Args: s.arguments(port, connections), Dir: s.data,
+				// An immediate shutdown, unlike SIGKILL, leaves no shared memory behind.
+				Env: environment(), As: s.as, Orphaned: syscall.SIGQUIT,
+			}
+		},
+	}
+}
+
+func (s *Server) arguments(port, connections int) []string {
+	args := []string{"-D", s.data}
+	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
+	set("listen_addresses", "127.0.0.1")
+	set("port", strconv.Itoa(port))
+	set("unix_socket_directories", "")
+	set("max_connections", strconv.Itoa(connections))
+	set("shared_buffers", "128MB")
+	set("dynamic_shared_memory_type", "mmap") // in the data directory, where it goes with it
+	set("timezone", "UTC")
+	if !s.durable {
+		set("fsync", "off")
+		set("synchronous_commit", "off")
+		set("full_page_writes", "off")
+		set("max_wal_size", "256MB") // the log may lie in memory
+	}
+	return args
+}
+
+// ready asks for an answer of this very cluster: another server may have got the port.
+func (s *Server) ready(ctx context.Context, port, _ int) error {
+	db, err := sql.Open("postgres", databaseURL(port, "postgres")+"&connect_timeout=5")
+	if err != nil {
+		return err
+	}
+	var one int
+	const ask = `select 1 where current_setting('data_directory') = $1`
+	err = db.QueryRowContext(ctx, ask, s.data).Scan(&one)
+	return errors.Join(err, db.Close())
+}
+
+// busy reports whether the server ended because a port, or after a crash the directory, was still in use.
+func busy(output string) bool {
+	for _, words := range [...]string{
+		"Address already in use", "pre-existing shared memory block",
+	} {
+		if strings.Contains(output, words) {
+			return true
+		}
+	}
+	return false
+}

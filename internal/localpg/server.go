@@ -1,0 +1,192 @@
+//go:build unix
+
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/child"
+)
+
+// DefaultMaxConnections is the limit when Options name none.
+const DefaultMaxConnections = 200
+
+// Options of a private instance. The zero value is one for tests: in memory where possible, nothing synced.
+type Options struct {
+	// Dir keeps the cluster in its subdirectory "data", and is made if it isn't there; Stop leaves it. Empty: a
+	// temporary directory that Stop removes, and if we are killed, the next Start of any process.
+	Dir string
+	// Durable keeps fsync on: a commit survives a crash of the machine. Else only one of the server.
+	Durable bool
+	// MaxConnections is DefaultMaxConnections when 0.
+	MaxConnections int
+	// Log gets the server's log. Nil: none is kept.
+	Log io.Writer
+}
+
+// Mode is how a running server is shut down before it starts again.
+type Mode int
+
+const (
+	// Fast ends the sessions, writes a checkpoint and shuts down.
+	Fast Mode = iota
+	// Immediate drops everything; the start recovers from the log, as after a crash.
+	Immediate
+)
+
+func (m Mode) signal() syscall.Signal {
+	if m == Immediate {
+		return syscall.SIGQUIT
+	}
+	return syscall.SIGINT
+}
+
+// stopGrace is how long a shutdown may take before the next harder one.
+const stopGrace = 20 * time.Second
+
+// Server is a private instance. Its methods may be called by any goroutine.
+type Server struct {
+	bin, data string
+	dir       *child.Dir
+	as        *child.Identity
+	durable   bool
+	launch    child.Server
+
+	mu      sync.Mutex
+	port    int
+	process *child.Process
+	stopped bool
+}
+
+// ErrStopped is the answer of a server that Stop has ended.
+var ErrStopped = errors.New("the private PostgreSQL was stopped")
+
+// Start makes a cluster if need be and runs a server on it. It returns when a connection was answered.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	bin, err := Find()
+	if err != nil {
+		return nil, err
+	}
+	as, err := child.Unprivileged("postgres")
+	if err != nil {
+		return nil, err
+	}
+	if err := as.CanReach(bin); err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, as: as, durable: o.Durable}
+	if o.Dir == "" {
+		s.dir, err = child.TempDir("pg", child.Roots(o.Durable), as, forget)
+	} else {
+		s.dir, err = child.KeptDir(o.Dir, as)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.data = filepath.Join(s.dir.Path, "data")
+	s.launch = s.server(o)
+	if err = s.initCluster(ctx); err == nil {
+		s.process, s.port, err = s.launch.Serve(ctx, 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.dir.Close())
+	}
+	return s, nil
+}
+
+// URL of a database of this server, for lib/pq. The database "postgres" exists.
+func (s *Server) URL(database string) string {
+	return databaseURL(s.port, database)
+}
+
+func databaseURL(port int, database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Path: "/" + database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// PID of the server's first process, the postmaster; the last one's after Kill and Stop.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.PID()
+}
+
+// Restart shuts the server down, if it still runs, and starts it again on the same port and data. It returns when a
+// connection was answered; after an error the server is down, and may be restarted again.
+func (s *Server) Restart(ctx context.Context, mode Mode) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrStopped
+	}
+	if err := s.process.Stop(stopGrace, mode.signal()); err != nil {
+		return err
+	}
+	p, _, err := s.launch.Serve(ctx, s.port)
+	if err != nil {
+		return err
+	}
+	s.process = p
+	return nil
+}
+
+// Kill ends the server with SIGKILL, as a crash does: the postmaster, and its sessions where the system tells which they
+// are (else those end by themselves). It returns when the postmaster has ended.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrStopped
+	}
+	select {
+	case <-s.process.Done():
+		return nil // its process id may be another's by now
+	default:
+	}
+	sessions := childrenOf(s.process.PID())
+	if err := s.process.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	var failed error
+	for _, pid := range sessions {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	<-s.process.Done()
+	return failed
+}
+
+// Stop shuts the server down and removes a temporary directory. A second Stop does nothing.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	s.stopped = true
+	signals := []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
+	if s.dir.Temporary() {
+		signals = signals[1:] // no checkpoint for data that goes
+	}
+	if err := s.process.Stop(stopGrace, signals...); err != nil {
+		return fmt.Errorf("stopping the private PostgreSQL: %w", err)
+	}
+	if !s.dir.Temporary() {
+		return nil
+	}
+	return errors.Join(forget(s.dir.Path), s.dir.Close())
+}

@@ -1,0 +1,81 @@
+//go:build unix
+
+package localredis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/child"
+)
+
+const (
+	// standardPort is left to the machine's own server.
+	standardPort = 6379
+	databases    = 64
+	// answerLimit bounds one question whether the server is ready.
+	answerLimit = 2 * time.Second
+)
+
+// server says how to start redis-server; its files go to the subdirectory "data" that only it may use.
+func server(path string, dir *child.Dir, as *child.Identity, o Options) (child.Server, error) {
+	data := filepath.Join(dir.Path, "data")
+	if err := as.MakeDir(data); err != nil {
+		return child.Server{}, err
+	}
+	appendOnly := "no"
+	if o.AppendOnly {
+		appendOnly = "yes"
+	}
+	return child.Server{
+		Name: "redis-server", Standard: standardPort, Ready: ready, Log: o.Log,
+		Busy: func(output string) bool { return strings.Contains(output, "Address already in use") },
+		Spec: func(port int) child.Spec {
+			return child.Spec{
+				Path: path, Dir: data, As: as, Orphaned: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"},
+				Args: []string{
+					"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
+					"--databases", strconv.Itoa(databases), "--save", "", "--appendonly", appendOnly,
+					"--maxmemory-policy", "noeviction",
+				},
+			}
+		},
+	}, nil
+}
+
+// ready asks the server on port for its process id: another server may have got the port.
+func ready(ctx context.Context, port, pid int) (err error) {
+	dialer := net.Dialer{Timeout: answerLimit}
+	conn, err := dialer.DialContext(ctx, "tcp", address(port))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n"); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(conn)
+	if !lines.Scan() || lines.Text() != "+PONG" {
+		return fmt.Errorf("redis-server answers %q: %w", lines.Text(), errors.Join(lines.Err(), errNotReady))
+	}
+	for lines.Scan() {
+		if lines.Text() == "process_id:"+strconv.Itoa(pid) {
+			return nil
+		}
+	}
+	return errors.Join(lines.Err(), errNotReady)
+}
+
+var errNotReady = errors.New("not this server, or not ready")
