@@ -1,0 +1,98 @@
+package fakeescrow
+
+import (
+	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
+	t.Parallel()
+	usd := func(n int64) settlement.Money { return settlement.Money{Minor: n, Currency: "USD"} }
+	paid := func(key, tx string, outcome settlement.Outcome, generation, asked, moved int64) Effect {
+		return Effect{
+			OperationKey: key, Tenant: "t", TransactionReceiptID: tx, Outcome: outcome,
+			Generation: generation, Asked: usd(asked), Moved: usd(moved),
+		}
+	}
+	a := paid("a", "1", "release", 1, 10, 10)
+	part := paid("a", "1", "release", 1, 10, 5)
+	foreign := a
+	foreign.OperationKey, foreign.Tenant = "b", "u"
+	euro := a
+	euro.Moved.Currency = "EUR"
+	for name, tc := range map[string]struct {
+		effects []Effect
+		want    int
+	}{
+		"nothing":                              {nil, 0},
+		"once":                                 {[]Effect{a}, 0},
+		"two transactions":                     {[]Effect{a, paid("b", "2", "refund", 1, 10, 10)}, 0},
+		"two tenants":                          {[]Effect{a, foreign}, 0},
+		"a part, then a higher generation":     {[]Effect{part, paid("b", "1", "release", 2, 5, 5)}, 0},
+		"one key twice":                        {[]Effect{a, a}, 1},
+		"one key three times":                  {[]Effect{part, part, part}, 2},
+		"one key for two transactions":         {[]Effect{a, paid("a", "2", "release", 1, 10, 10)}, 1},
+		"both ways":                            {[]Effect{part, paid("b", "1", "refund", 2, 5, 5)}, 1},
+		"one generation under two keys":        {[]Effect{part, paid("b", "1", "release", 1, 10, 5)}, 1},
+		"again after it was paid in full":      {[]Effect{a, paid("b", "1", "release", 2, 10, 10)}, 1},
+		"a part, in full, and again":           {[]Effect{part, paid("b", "1", "release", 2, 5, 5), paid("c", "1", "release", 3, 5, 5)}, 1},
+		"more than was asked":                  {[]Effect{paid("a", "1", "release", 1, 10, 11)}, 1},
+		"in another currency than was asked":   {[]Effect{euro}, 1},
+		"interleaved with others, still found": {[]Effect{a, paid("b", "2", "release", 1, 1, 1), a}, 1},
+	} {
+		if got := doubles(tc.effects); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestThePanickingExecutorHasPaidWhenItPanics(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := Panicking(executor(t, s))
+	try := func(c postadjudication.Call) (a postadjudication.Answer, panicked bool) {
+		defer func() { panicked = recover() != nil }()
+		return e.Execute(t.Context(), c), false
+	}
+	for simulate, want := range map[string][]bool{
+		`"ok"`:                  {false, false},
+		`["panic","ok"]`:        {true, false, false},
+		`"panic"`:               {true, true, true},
+		`["retryable","panic"]`: {false, true, true},
+	} {
+		c := ask{name: simulate, simulate: simulate}.call()
+		for i, panics := range want {
+			if _, got := try(c); got != panics {
+				t.Errorf("%s call %d: panicked %v", simulate, i+1, got)
+			}
+		}
+		l, ok := e.(postadjudication.Lookuper)
+		if !ok {
+			t.Fatal("the wrapper hides Lookup")
+		}
+		if a := l.Lookup(t.Context(), c); a.Class != "executed" {
+			t.Errorf("%s: %+v", simulate, a)
+		}
+	}
+	if s.DoubleEffects() != 0 || len(s.Effects()) != 4 {
+		t.Errorf("%d effects, %d double", len(s.Effects()), s.DoubleEffects())
+	}
+	type mute struct{ postadjudication.Executor }
+	if _, ok := Panicking(mute{executor(t, s)}).(postadjudication.Lookuper); ok {
+		t.Error("the wrapper invents a Lookup")
+	}
+}
+
+func FuzzAnyRequestIsParsedOrRefused(f *testing.F) {
+	f.Add(ask{name: "a"}.call().Request)
+	f.Add(ask{name: "a", simulate: `"ok,late"`}.call().Request)
+	f.Add([]byte(`{"payload":{"simulate":[]}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := parseRequest(raw)
+		if err == nil && (len(r.words) == 0 || r.Amount.Minor < 1 || r.Tenant == "") {
+			t.Errorf("accepted %q as %+v", raw, r)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package fakeescrow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// The words of payload.simulate.
+const (
+	wordOK        = "ok"
+	wordRetryable = "retryable"
+	wordRefused   = "refused"
+	wordHang      = "hang"
+	wordDrop      = "drop"
+	wordPanic     = "panic"
+	wordLate      = "late"
+	wordPartial   = "partial"
+)
+
+var known = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial}
+
+type money struct {
+	Minor    int64  `json:"minor"`
+	Currency string `json:"currency"`
+}
+
+func (m money) settle() settlement.Money {
+	return settlement.Money{Minor: m.Minor, Currency: m.Currency}
+}
+
+// request is what an execution asks for. Members that only Recourse cares about
+// are not read.
+type request struct {
+	Tenant               string             `json:"tenant"`
+	TransactionReceiptID string             `json:"transaction_receipt_id"`
+	EscrowReference      string             `json:"escrow_reference"`
+	Outcome              settlement.Outcome `json:"outcome"`
+	Generation           int64              `json:"generation"`
+	Amount               money              `json:"amount"`
+	Held                 money              `json:"held"`
+	Payload              json.RawMessage    `json:"payload"`
+
+	words []string
+}
+
+func parseRequest(raw []byte) (request, error) {
+	var r request
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, err
+	}
+	switch {
+	case r.Tenant == "" || r.TransactionReceiptID == "" || r.EscrowReference == "":
+		return r, errors.New("tenant, transaction_receipt_id or escrow_reference is missing")
+	case r.Outcome != "release" && r.Outcome != "refund":
+		return r, fmt.Errorf("outcome is %q", r.Outcome)
+	case r.Amount.Minor < 1 || r.Amount.Currency == "":
+		return r, errors.New("amount is not a positive amount of a currency")
+	}
+	words, err := parseWords(r.Payload)
+	r.words = words
+	return r, err
+}
+
+// parseWords reads simulate from a payload. A payload that is no object, or has
+// none, means ok: it is the caller's own.
+func parseWords(payload json.RawMessage) ([]string, error) {
+	var p struct {
+		Simulate json.RawMessage `json:"simulate"`
+	}
+	if json.Unmarshal(payload, &p) != nil || len(p.Simulate) == 0 || string(p.Simulate) == "null" {
+		return []string{wordOK}, nil
+	}
+	var words []string
+	var line string
+	if json.Unmarshal(p.Simulate, &line) == nil {
+		words = strings.Split(line, ",")
+	} else if err := json.Unmarshal(p.Simulate, &words); err != nil {
+		return nil, errors.New("payload.simulate is neither words nor a list of words")
+	}
+	for i, w := range words {
+		words[i] = strings.TrimSpace(w)
+		if !slices.Contains(known, words[i]) {
+			return nil, fmt.Errorf("payload.simulate has %q", words[i])
+		}
+	}
+	if len(words) == 0 {
+		words = []string{wordOK}
+	}
+	return words, nil
+}
+
+// wordAt is the word of the nth call, counted from 0.
+func wordAt(words []string, n int) string { return words[min(n, len(words)-1)] }

@@ -1,0 +1,228 @@
+package fakeescrow
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// seen is what a caller can tell of one call.
+type seen struct {
+	class postadjudication.Class
+	retry bool
+	kind  string
+	moved int64
+}
+
+func TestEachWordBehavesAsTheTableSays(t *testing.T) {
+	t.Parallel()
+	const half, all = 1251, 2501
+	paid := seen{class: "executed", moved: all}
+	busy := seen{"not_executed", true, "http.rate_limited", 0}
+	no := seen{"not_executed", false, "http.refused", 0}
+	lost := seen{"unknown", true, "http.no_answer", 0}
+	for simulate, tc := range map[string]struct {
+		want  []seen
+		moved int64
+		calls []int
+	}{
+		`"ok"`:                                 {[]seen{paid, paid}, all, []int{200, 200}},
+		`null`:                                 {[]seen{paid}, all, []int{200}},
+		`["retryable","ok"]`:                   {[]seen{busy, paid, paid}, all, []int{429, 200, 200}},
+		`"retryable, retryable, ok"`:           {[]seen{busy, busy, paid}, all, []int{429, 429, 200}},
+		`"retryable"`:                          {[]seen{busy, busy, busy}, 0, []int{429, 429, 429}},
+		`["refused"]`:                          {[]seen{no, no}, 0, []int{422, 422}},
+		`"drop"`:                               {[]seen{lost, paid}, all, []int{0, 200}},
+		`["partial"]`:                          {[]seen{{class: "executed", moved: half}, {class: "executed", moved: half}}, half, []int{200, 200}},
+		`["panic"]`:                            {[]seen{paid, paid}, all, []int{200, 200}},
+		`["ok","refused"]`:                     {[]seen{paid, paid}, all, []int{200, 200}},
+		`["mystery"]`:                          {[]seen{no}, 0, nil},
+		`7`:                                    {[]seen{no}, 0, nil},
+		`["retryable","drop","retryable"]`:     {[]seen{busy, lost, paid}, all, []int{429, 0, 200}},
+		`["retryable","partial","ok","hang" ]`: {[]seen{busy, {class: "executed", moved: half}}, half, []int{429, 200}},
+	} {
+		t.Run(simulate, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, Config{Now: noon})
+			e := executor(t, s)
+			c := ask{name: "a", simulate: simulate}.call()
+			for i, want := range tc.want {
+				a := e.Execute(t.Context(), c)
+				if got := (seen{a.Class, a.Retry, a.Type, a.Moved}); got != want {
+					t.Errorf("call %d: %+v, want %+v", i+1, got, want)
+				}
+			}
+			var statuses []int
+			for _, c := range s.Calls(c.OperationKey.String()) {
+				statuses = append(statuses, c.Status)
+			}
+			if d := cmp.Diff(tc.calls, statuses); d != "" {
+				t.Errorf("calls (-want +got):\n%s", d)
+			}
+			if got := s.Totals().Released["USD"]; got != tc.moved || s.DoubleEffects() != 0 {
+				t.Errorf("moved %d, want %d; double %d", got, tc.moved, s.DoubleEffects())
+			}
+			l := e.Lookup(t.Context(), c)
+			if l.Moved != tc.moved || (l.Class == "executed") != (tc.moved > 0) || (l.Class == "not_executed") != (tc.moved == 0) {
+				t.Errorf("lookup: %+v", l)
+			}
+		})
+	}
+}
+
+func TestAHangingCallPaysNothingAndEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	c := ask{name: "a", simulate: `["hang","ok"]`}.call()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if a := e.Execute(ctx, c); a.Class != "unknown" || a.Type != "http.timeout" {
+		t.Errorf("hang: %+v", a)
+	}
+	if a := e.Lookup(t.Context(), c); a.Class != "not_executed" {
+		t.Errorf("lookup: %+v", a)
+	}
+	if a := e.Execute(t.Context(), c); a.Class != "executed" {
+		t.Errorf("the next word: %+v", a)
+	}
+}
+
+func TestAHangIsBoundedWhereAsked(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{Hang: 10 * time.Millisecond})
+	if a := executor(t, s).Execute(t.Context(), ask{name: "a", simulate: `"hang"`}.call()); a.Type != "http.no_answer" {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestALateCallHasPaidBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{Late: 150 * time.Millisecond})
+	e := executor(t, s)
+	c := ask{name: "a", simulate: `"late"`}.call()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+	defer cancel()
+	if a := e.Execute(ctx, c); a.Class != "unknown" {
+		t.Errorf("at the limit: %+v", a)
+	}
+	if a := e.Lookup(t.Context(), c); a.Class != "executed" || a.Moved != 2501 {
+		t.Errorf("lookup: %+v", a)
+	}
+	patient := ask{name: "b", simulate: `"late"`}.call()
+	began := time.Now()
+	if a := e.Execute(t.Context(), patient); a.Class != "executed" || time.Since(began) < 150*time.Millisecond {
+		t.Errorf("patient: %+v after %v", a, time.Since(began))
+	}
+}
+
+func TestRepairMakesEveryWordOK(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	c := ask{name: "a", simulate: `"refused"`}.call()
+	if a := e.Execute(t.Context(), c); a.Class != "not_executed" || !strings.Contains(a.Message, "payee_blocked") {
+		t.Errorf("before: %+v", a)
+	}
+	s.Repair()
+	if a := e.Execute(t.Context(), c); a.Class != "executed" {
+		t.Errorf("after: %+v", a)
+	}
+}
+
+func TestAKeyIsNotTakenForAnotherRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	first, other := ask{name: "a"}.call(), ask{name: "a", amount: 9}.call()
+	e.Execute(t.Context(), first)
+	a := e.Execute(t.Context(), other)
+	if a.Class != "not_executed" || a.Retry || a.Code != "422" || !strings.Contains(a.Message, "reused with another request") {
+		t.Errorf("%+v", a)
+	}
+	if n := s.Totals(); n.Effects != 1 || n.Calls != 2 || n.Keys != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestNoMoreLeavesAnEscrowThanItHeldAtFirst(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	for _, tc := range []struct {
+		ask  ask
+		want postadjudication.Class
+	}{
+		{ask{name: "a", escrow: "esc", amount: 6000}, "executed"},
+		{ask{name: "b", escrow: "esc", amount: 4001}, "not_executed"},
+		{ask{name: "c", escrow: "esc", amount: 4001, held: 99999}, "not_executed"},
+		{ask{name: "d", escrow: "esc", amount: 4000}, "executed"},
+		{ask{name: "e", escrow: "esc", amount: 1}, "not_executed"},
+		{ask{name: "f", escrow: "other", amount: 1}, "executed"},
+	} {
+		if a := e.Execute(t.Context(), tc.ask.call()); a.Class != tc.want {
+			t.Errorf("%s: %+v, want %s", tc.ask.name, a, tc.want)
+		}
+	}
+	if got := s.Totals().Released["USD"]; got != 10001 {
+		t.Errorf("moved %d", got)
+	}
+}
+
+func TestManyCallsOfOneKeyAtOnceMoveItsMoneyOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	c := ask{name: "a"}.call()
+	var calls sync.WaitGroup
+	for range 32 {
+		calls.Go(func() {
+			if a := e.Execute(t.Context(), c); a.Class != "executed" || a.Moved != 2501 {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	calls.Wait()
+	effects := s.Effects()
+	if len(effects) != 1 || effects[0].Calls != 32 || s.DoubleEffects() != 0 {
+		t.Fatalf("%+v", effects)
+	}
+	want := Effect{
+		OperationKey: c.OperationKey.String(), Tenant: "northwind", TransactionReceiptID: "txr_a",
+		EscrowReference: "esc_a", Outcome: "release", Generation: 1,
+		Asked: settlement.Money{Minor: 2501, Currency: "USD"}, Moved: settlement.Money{Minor: 2501, Currency: "USD"},
+		Reference: "eff_00000001_" + c.OperationKey.String()[:8], At: effects[0].At, Calls: 32,
+	}
+	if d := cmp.Diff(want, effects[0]); d != "" {
+		t.Errorf("effect (-want +got):\n%s", d)
+	}
+}
+
+func TestCloseLeavesHeldCallsUnanswered(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	c := ask{name: "a", simulate: `"hang"`}.call()
+	answered := make(chan postadjudication.Answer)
+	go func() { answered <- e.Execute(t.Context(), c) }()
+	for len(s.Calls(c.OperationKey.String())) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.Close()
+	if a := <-answered; a.Class != "unknown" || a.Type != "http.no_answer" {
+		t.Errorf("%+v", a)
+	}
+	if a := e.Execute(t.Context(), c); a.Type != "http.connection_refused" {
+		t.Errorf("after: %+v", a)
+	}
+	if len(s.Calls(c.OperationKey.String())) != 1 {
+		t.Error("the ledger can't be read any more")
+	}
+}
