@@ -1,0 +1,108 @@
+package background
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+var (
+	noon     = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	failure  = &Failure{Type: "http.refused"}
+	paid     = Result{Class: Executed, Moved: 7, Reference: "ref"}
+	refused  = Result{Class: NotExecuted, Retry: true, Failure: failure}
+	declined = Result{Class: NotExecuted, Failure: failure}
+	vague    = Result{Class: Unknown, Retry: true, Failure: failure}
+	lost     = Result{Class: Unknown, Failure: failure}
+)
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	foundPaid := vague
+	foundPaid.Moved, foundPaid.Reference = 7, "ref"
+	retry := func(r Result, d time.Duration) ending {
+		return ending{fact: receipts.RetryScheduled, spend: SpendAttempt, result: r, next: noon.Add(d)}
+	}
+	death := func(r Result, lookup Class, reason string) ending {
+		return ending{fact: receipts.DeadLettered, spend: SpendAttempt, result: r, lookup: lookup, reason: reason}
+	}
+	success := func(r Result, lookup Class) ending {
+		return ending{fact: receipts.AttemptSucceeded, result: r, lookup: lookup}
+	}
+	later := refused
+	later.RetryAfter = 3 * time.Second
+	named := retrypolicy.Policy{NonRetryable: []string{"http.*"}}
+	for name, c := range map[string]struct {
+		run    Run
+		res    Result
+		looked *Result
+		want   ending
+		ask    bool
+	}{
+		"success":                         {Run{}, paid, nil, success(paid, ""), false},
+		"success of the last attempt":     {Run{BudgetSpent: 2}, paid, nil, success(paid, ""), false},
+		"success though cancel was asked": {Run{CancelAsked: true}, paid, nil, success(paid, ""), false},
+		"success after an unknown":        {Run{Class: Unknown, UnknownOpen: 1}, paid, nil, success(paid, ""), false},
+		"failure, known to be paid":       {Run{Class: Executed}, refused, nil, success(refused, Executed), false},
+
+		"first failure":            {Run{}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"second failure":           {Run{BudgetSpent: 1, Attempt: 9}, refused, nil, retry(refused, 50*time.Millisecond), false},
+		"third failure":            {Run{BudgetSpent: 2}, refused, nil, death(refused, "", ReasonRetryExhausted), false},
+		"asked to wait":            {Run{}, later, nil, retry(later, 3*time.Second), false},
+		"first unknown":            {Run{}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"final refusal":            {Run{}, declined, nil, death(declined, "", ReasonFinal), false},
+		"type that is never tried": {Run{Policy: named}, refused, nil, death(refused, "", ReasonNonRetryableType), false},
+		"interruptions spend nothing": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
+			retry(refused, 25*time.Millisecond), false},
+
+		"cancel, nothing paid":              {Run{CancelAsked: true}, refused, nil, ending{fact: receipts.Cancelled, result: refused}, false},
+		"cancel of a final refusal":         {Run{CancelAsked: true}, declined, nil, ending{fact: receipts.Cancelled, result: declined}, false},
+		"cancel, this attempt unknown":      {Run{CancelAsked: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"cancel, an earlier one unknown":    {Run{CancelAsked: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, unknown in another run":    {Run{CancelAsked: true, UnknownOpen: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"unknown, budget spent":             {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
+		"unknown, final":                    {Run{}, lost, nil, ending{}, true},
+		"refused after an earlier unknown":  {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
+		"refused, unknown in another run":   {Run{BudgetSpent: 2, UnknownOpen: 1}, refused, nil, ending{}, true},
+		"looked up: paid":                   {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
+		"looked up: not paid":               {Run{BudgetSpent: 2}, vague, &refused, death(vague, NotExecuted, ReasonRetryExhausted), false},
+		"looked up: nobody knows":           {Run{BudgetSpent: 2}, vague, &lost, death(vague, Unknown, ReasonRetryExhausted), false},
+		"looked up though a retry is left":  {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
+		"cancel came while looking it up":   {Run{BudgetSpent: 2, CancelAsked: true}, vague, &lost, death(vague, Unknown, ReasonRetryExhausted), false},
+		"reason stays when it is looked up": {Run{}, lost, &lost, death(lost, Unknown, ReasonFinal), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, ask := decide(c.run, c.res, c.looked, noon)
+			if ask != c.ask {
+				t.Errorf("ask %v, want %v", ask, c.ask)
+			}
+			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(ending{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestNormalTakesWhatIsNotStatedForUnknown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want Result }{
+		"nothing said":             {Result{}, Result{Class: Unknown, Retry: true, Failure: &Failure{Type: FailureUnspecified}}},
+		"a class that is none":     {Result{Class: "maybe", Failure: failure}, Result{Class: Unknown, Retry: true, Failure: failure}},
+		"unknown, and final":       {lost, lost},
+		"refusal without a reason": {Result{Class: NotExecuted}, Result{Class: NotExecuted, Failure: &Failure{Type: FailureUnspecified}}},
+		"success with a failure": {Result{Class: Executed, Retry: true, RetryAfter: 1, Moved: 7, Reference: "ref", Failure: failure},
+			paid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, normal(c.in)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,4 @@
+package background
+
+// For tests in package background_test.
+var NewPipelined = newPipelined

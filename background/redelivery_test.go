@@ -1,0 +1,118 @@
+package background_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+func TestLongDelayGoesThroughAsynqAndComesInTime(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
+	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 1300 * time.Millisecond })
+	due := h.awaitState(r.ID, background.Scheduled).DueAt
+	i := h.inspector()
+	h.awaitTrue("asynq holds the run", func() bool {
+		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.State == asynq.TaskStateRetry
+	})
+	h.awaitState(r.ID, background.Succeeded)
+	second := h.journal.Moves(r.ID)[2]
+	if late := second.At.Sub(due); late < 0 || late > 400*time.Millisecond {
+		t.Errorf("attempt 2 began %s after its time", late)
+	}
+}
+
+func TestEmptiedRedisIsRungAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	w := h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
+	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 1500 * time.Millisecond })
+	h.awaitState(r.ID, background.Scheduled)
+	i := h.inspector()
+	h.awaitTrue("asynq holds the run", func() bool {
+		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.State == asynq.TaskStateRetry
+	})
+	never := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
+	client := redis.NewClient(&redis.Options{Addr: h.redis})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState(never.ID, background.Succeeded)
+	done := h.awaitState(r.ID, background.Succeeded)
+	if done.Bell < 2 || w.Stats().Rung < 2 {
+		t.Errorf("bell %d, rung %d", done.Bell, w.Stats().Rung)
+	}
+	h.awaitTrue("asynq lists its queues again", func() bool {
+		queues, err := i.Queues()
+		return err == nil && len(queues) == 2
+	})
+	h.startedOnceEach([]background.RunID{r.ID, never.ID}, 2) // one refusal each, then success
+}
+
+func TestArchivedBellOfALiveRunIsReplaced(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	m, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	r := h.submit(&worker{Manager: m})
+	if err := h.inspector().ArchiveTask(r.Queue, r.ID.String()+".1"); err != nil {
+		t.Fatal(err)
+	}
+	h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
+	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
+		t.Errorf("bell %d", done.Bell)
+	}
+}
+
+func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		<-answer
+		return paid
+	})
+	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond; c.Slots = 1 })
+	for range 3 {
+		h.submit(w)
+	}
+	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
+	client := redis.NewClient(&redis.Options{Addr: h.redis})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	marked := func() bool { return client.Exists(t.Context(), "recourse:marker").Val() == 1 }
+	h.awaitTrue("the sweeper has seen it", marked)
+	if err := client.Del(t.Context(), "recourse:marker").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("the sweeper has passed again", marked)
+	if rung := w.Stats().Rung; rung != 0 {
+		t.Errorf("%d bells rung for runs that are held here", rung)
+	}
+	close(answer)
+	h.awaitTrue("all three were called", func() bool { return h.calls.Load() == 3 })
+}

@@ -1,0 +1,120 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func TestShutdownLeavesAWaitingRunScheduledForAnotherProcess(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	first := h.start()
+	r := h.submit(first, func(r *background.Run) { r.Policy.BaseDelay = 950 * time.Millisecond })
+	h.awaitState(r.ID, background.Scheduled)
+	h.awaitTrue("the run waits in place", func() bool { return first.Stats().Waiting == 1 })
+	began := time.Now()
+	first.stop()
+	if took := time.Since(began); took > 700*time.Millisecond {
+		t.Errorf("shutdown took %s: it waited for the run", took)
+	}
+	due := h.journal.Run(r.ID)
+	if due.State != background.Scheduled || h.calls.Load() != 1 {
+		t.Fatalf("calls %d, run %+v", h.calls.Load(), due)
+	}
+	h.start()
+	h.awaitState(r.ID, background.Succeeded)
+	if second := h.journal.Moves(r.ID)[2]; second.At.Before(due.DueAt) {
+		t.Errorf("attempt 2 began %s early", due.DueAt.Sub(second.At))
+	}
+}
+
+func TestShutdownGivesAnAttemptItsGrace(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+		close(called)
+		<-answer
+		return paid
+	})
+	w := h.start()
+	r := h.submit(w)
+	<-called
+	stopped := make(chan struct{})
+	go func() { w.stop(); close(stopped) }()
+	time.AfterFunc(100*time.Millisecond, func() { close(answer) })
+	<-stopped
+	if r := h.journal.Run(r.ID); r.State != background.Succeeded {
+		t.Errorf("run %+v", r)
+	}
+}
+
+func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
+	t.Parallel()
+	called, ended := make(chan struct{}), make(chan error, 1)
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		if a.Number > 1 {
+			return paid
+		}
+		close(called)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return vague
+	})
+	w := h.start(func(c *background.Config) { c.Grace = 50 * time.Millisecond })
+	r := h.submit(w)
+	<-called
+	w.stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call's context ended with %v", err)
+	}
+	cut := h.journal.Moves(r.ID)[1]
+	if cut.Fact != receipts.AttemptInterrupted || cut.Spend != background.SpendNothing || cut.Result.Class != background.Unknown {
+		t.Errorf("move %+v", cut)
+	}
+	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 0 || now.DueAt.After(time.Now()) {
+		t.Errorf("run %+v", now)
+	}
+	h.start()
+	h.awaitState(r.ID, background.Succeeded)
+}
+
+func TestRunStartsOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	w := h.start()
+	h.awaitState(h.submit(w).ID, background.Succeeded)
+	if err := w.Run(t.Context()); !errors.Is(err, background.ErrStarted) {
+		t.Errorf("a second Run: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error("a second Close: ", err)
+	}
+}
+
+func TestCloseBeforeRunRefusesRun(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	m, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := m.Run(t.Context()); !errors.Is(err, background.ErrStarted) {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
