@@ -1,0 +1,71 @@
+package retrypolicy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
+
+// ShouldScheduleRetry reports whether another attempt follows after attemptCount
+// attempts have failed: with three attempts in all, after the first and second.
+func (p Policy) ShouldScheduleRetry(attemptCount int) bool {
+	return attemptCount > 0 && attemptCount < p.Normalize().MaxRetryAttempts
+}
+
+// DelayForAttempt gives the wait after the given attempt, counted from 1, without
+// jitter: BaseDelay after the first, Coefficient times as long after each one
+// more, never over MaxDelay. A count below 1 is taken as 1. It never falls from
+// one attempt to the next.
+func (p Policy) DelayForAttempt(attemptCount int) time.Duration {
+	return p.Normalize().delay(attemptCount)
+}
+
+// delay multiplies step by step, since unlike math.Pow that can't fall by a
+// rounding error from one attempt to the next. No policy allows more attempts than
+// MaxAttempts, so that is where the steps end.
+func (p Policy) delay(attemptCount int) time.Duration {
+	longest := float64(p.MaxDelay)
+	d := float64(p.BaseDelay)
+	for range min(max(attemptCount, 1), MaxAttempts) - 1 {
+		if d *= p.Coefficient; !(d < longest) {
+			return p.MaxDelay
+		}
+	}
+	if !(d < longest) {
+		return p.MaxDelay
+	}
+	return time.Duration(d)
+}
+
+// JitteredDelay gives the wait after the given attempt of a run, with up to Jitter
+// of it added or taken away, still between 0 and MaxDelay. It is a function of the
+// policy, the run's id and the attempt alone, so that a decision made twice is the
+// same decision.
+func (p Policy) JitteredDelay(seed [16]byte, attemptCount int) time.Duration {
+	return p.Normalize().jittered(seed, attemptCount)
+}
+
+func (p Policy) jittered(seed [16]byte, attemptCount int) time.Duration {
+	d := p.delay(attemptCount)
+	if p.Jitter == 0 {
+		return d
+	}
+	shifted := float64(d) * (1 + p.Jitter*spread(seed, attemptCount))
+	switch {
+	case !(shifted > 0):
+		return 0
+	case !(shifted < float64(p.MaxDelay)):
+		return p.MaxDelay
+	}
+	return time.Duration(shifted)
+}
+
+// spread gives an evenly spread number from -1 up to 1.
+func spread(seed [16]byte, attemptCount int) float64 {
+	var in [24]byte
+	copy(in[:16], seed[:])
+	binary.BigEndian.PutUint64(in[16:], uint64(max(attemptCount, 1)))
+	sum := sha256.Sum256(in[:])
+	const steps = 1 << 52
+	return float64(binary.BigEndian.Uint64(sum[:8])>>11)/steps - 1
+}
