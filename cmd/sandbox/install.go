@@ -1,0 +1,159 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/localredis"
+)
+
+const postgresPackage = "postgresql"
+
+// installer provides the servers' programs on a machine.
+type installer struct {
+	system string // as runtime.GOOS
+	root   bool   // whether we may install
+	files  string // where the file system begins
+	human  io.Writer
+	find   []program
+	run    func(ctx context.Context, name string, args ...string) error
+	look   func(name string) (string, error)
+}
+
+// program is one that is needed: its package, and how to find it.
+type program struct {
+	pkg      string
+	find     func() (string, error)
+	notFound error
+}
+
+// machine is the installer for the machine we run on.
+func machine(human io.Writer) installer {
+	return installer{
+		system: runtime.GOOS, root: os.Geteuid() == 0, files: "/", human: human, look: exec.LookPath,
+		find: []program{
+			{postgresPackage, localpg.Find, localpg.ErrNotFound},
+			{"redis-server", localredis.Find, localredis.ErrNotFound},
+		},
+		run: func(ctx context.Context, name string, args ...string) error {
+			cmd := exec.CommandContext(ctx, name, args...)
+			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+			cmd.Stdout, cmd.Stderr = human, human
+			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+			cmd.WaitDelay = time.Minute // a package manager killed half way leaves the machine broken
+			return cmd.Run()
+		},
+	}
+}
+
+// provide returns nil when every program is there, installing those that are missing if it may. Its error has one line
+// for each program that is missing, with the cures.
+func (m installer) provide(ctx context.Context) error {
+	packages, missing, err := m.missing()
+	if err != nil || missing == nil {
+		return err
+	}
+	if _, notThere := m.look("apt-get"); m.system != "linux" || !m.root || notThere != nil {
+		return missing
+	}
+	say(m.human, "sandbox: installing %s\n", strings.Join(packages, " and "))
+	if err := m.install(ctx, packages); err != nil {
+		return fmt.Errorf("installing %s: %w\n%w", strings.Join(packages, " and "), err, missing)
+	}
+	_, missing, err = m.missing()
+	return errors.Join(err, missing)
+}
+
+// missing lists the packages of the programs that cannot be found, and joins what Find says of them.
+func (m installer) missing() (packages []string, missing, err error) {
+	for _, p := range m.find {
+		_, e := p.find()
+		switch {
+		case e == nil:
+		case errors.Is(e, p.notFound):
+			packages = append(packages, p.pkg)
+			missing = errors.Join(missing, e)
+		default:
+			err = errors.Join(err, e)
+		}
+	}
+	return packages, missing, err
+}
+
+// install gets packages from the system's package manager without starting a server on a standard port.
+func (m installer) install(ctx context.Context, packages []string) (err error) {
+	if slices.Contains(packages, postgresPackage) {
+		if err := m.forbidCluster(); err != nil {
+			return err
+		}
+	}
+	allowStart, err := m.forbidStart()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, allowStart()) }()
+	if err := m.run(ctx, "apt-get", "update"); err != nil {
+		return fmt.Errorf("apt-get update: %w", err)
+	}
+	args := append([]string{"-o", "DPkg::Lock::Timeout=400", "install", "-y", "--no-install-recommends"}, packages...)
+	if err := m.run(ctx, "apt-get", args...); err != nil {
+		return fmt.Errorf("apt-get install: %w", err)
+	}
+	return nil
+}
+
+// forbidCluster keeps Debian's package from making a cluster on port 5432, unless the machine has its own word on that.
+func (m installer) forbidCluster() error {
+	dir := filepath.Join(m.files, "etc/postgresql-common")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	_, err := create(filepath.Join(dir, "createcluster.conf"), "create_main_cluster = false\n", 0o644)
+	return err
+}
+
+// forbidStart keeps Debian's packages from starting their services; the function it returns takes that back. A policy
+// that the machine has already stays in force.
+func (m installer) forbidStart() (allow func() error, err error) {
+	path := filepath.Join(m.files, "usr/sbin/policy-rc.d")
+	created, err := create(path, "#!/bin/sh\nexit 101\n", 0o755)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if !created {
+			return nil
+		}
+		return os.Remove(path)
+	}, nil
+}
+
+// create writes a file that isn't there and reports whether it did.
+func create(path, text string, mode os.FileMode) (bool, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, os.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString(text)
+	// The mode again: the umask must not keep others from reading it.
+	if err = errors.Join(err, f.Close(), os.Chmod(path, mode)); err != nil {
+		return false, errors.Join(err, os.Remove(path))
+	}
+	return true, nil
+}

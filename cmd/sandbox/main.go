@@ -1,0 +1,108 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// The exit codes that are not the command's.
+const (
+	exitUsage       = 64
+	exitUnavailable = 69
+	exitFailed      = 70 // the command ended well, but something could not be cleared away
+	exitCannotRun   = 126
+	exitNotFound    = 127
+	exitSignal      = 128 // and the signal's number
+)
+
+const usage = `usage: sandbox [-durable=false] COMMAND [ARGUMENT...]
+Runs COMMAND with RECOURSE_DATABASE_URL and RECOURSE_REDIS_URL naming a private Postgres and Redis.
+`
+
+func main() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	os.Exit(run(os.Args[1:], signals, os.Stderr))
+}
+
+// run is the whole life of a sandbox; it returns the exit code.
+func run(args []string, signals <-chan os.Signal, human io.Writer) int {
+	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
+	flags.SetOutput(human)
+	flags.Usage = func() {
+		say(human, "%s", usage)
+		flags.PrintDefaults()
+	}
+	durable := flags.Bool("durable", true, "keep fsync on, so that timings are those of a real server")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return exitUsage
+	}
+	if flags.NArg() == 0 {
+		flags.Usage()
+		return exitUsage
+	}
+	servers, code := prepare(*durable, signals, human)
+	if code != 0 {
+		return code
+	}
+	code = command(flags.Args(), servers.environment(os.Environ()), signals, human)
+	if err := servers.stop(); err != nil {
+		say(human, "sandbox: %v\n", err)
+		if code == 0 {
+			code = exitFailed
+		}
+	}
+	return code
+}
+
+// prepare installs what is missing and starts the servers. A signal meanwhile ends it.
+func prepare(durable bool, signals <-chan os.Signal, human io.Writer) (*servers, int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type answer struct {
+		servers *servers
+		err     error
+	}
+	ready := make(chan answer, 1)
+	go func() {
+		err := machine(human).provide(ctx)
+		var s *servers
+		if err == nil {
+			s, err = start(ctx, durable)
+		}
+		ready <- answer{s, err}
+	}()
+	select {
+	case sig := <-signals:
+		cancel()
+		if a := <-ready; a.err == nil {
+			if err := a.servers.stop(); err != nil {
+				say(human, "sandbox: %v\n", err)
+			}
+		}
+		return nil, exitSignal + int(sig.(syscall.Signal))
+	case a := <-ready:
+		if a.err != nil {
+			say(human, "sandbox: %v\n", a.err)
+			return nil, exitUnavailable
+		}
+		return a.servers, 0
+	}
+}
+
+// say writes for a person. Where nobody can be told, the exit code still says it.
+func say(human io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(human, format, args...)
+}
