@@ -93,7 +93,7 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the directories of this kind whose owner is dead.
+// sweep removes the directories of this kind whose owner is dead, and reports those that it can never remove.
 func sweep(root, kind string, forget func(path string) error) error {
 	prefix := "recourse-" + kind + "-"
 	entries, err := os.ReadDir(root)
@@ -114,6 +114,9 @@ func sweep(root, kind string, forget func(path string) error) error {
 		if err == nil {
 			d := Dir{Path: path, lock: owner}
 			err = errors.Join(forget(path), d.close())
+		}
+		if errors.Is(err, syscall.ENOTEMPTY) {
+			continue // its server is still shutting down in there: for the next start to sweep
 		}
 		failed = errors.Join(failed, err)
 	}
