@@ -1,0 +1,171 @@
+package house
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/recourse-dev/recourse/"
+
+// arrows says what each package of ours may import of ours. A package that is not
+// listed may be imported by none of these.
+var arrows = map[string][]string{
+	"retrypolicy":                 {},
+	"settlement":                  {},
+	"receipts":                    {},
+	"receipts/receiptstest":       {"receipts"},
+	"internal/redact":             {},
+	"internal/child":              {},
+	"internal/localpg":            {"internal/child"},
+	"internal/localredis":         {"internal/child"},
+	"background":                  {"retrypolicy", "receipts"},
+	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
+	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact"},
+	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
+}
+
+// pure packages do no I/O, have no clock, no log and no dependency.
+var pure = []string{"retrypolicy", "settlement", "receipts"}
+
+const (
+	longestFile     = 500
+	longestFunction = 70
+)
+
+type source struct {
+	dir  string
+	name string
+	file *ast.File
+	set  *token.FileSet
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	var out []source
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != root && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(p, ".go"):
+			return nil
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, p, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		out = append(out, source{path.Dir(filepath.ToSlash(rel)), filepath.ToSlash(rel), f, set})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 50 {
+		t.Fatalf("found %d Go files, the walk is broken", len(out))
+	}
+	return out
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	for _, s := range sources(t) {
+		allowed, listed := arrows[s.dir]
+		if !listed || strings.HasSuffix(s.name, "_test.go") {
+			continue
+		}
+		for _, i := range s.file.Imports {
+			p := strings.Trim(i.Path.Value, `"`)
+			if ours, ok := strings.CutPrefix(p, module); ok && !slices.Contains(allowed, ours) {
+				t.Errorf("%s imports %s; %s may import %v", s.name, ours, s.dir, allowed)
+			}
+			if slices.Contains(pure, s.dir) && strings.Contains(strings.SplitN(p, "/", 2)[0], ".") && !strings.HasPrefix(p, module) {
+				t.Errorf("%s imports %s; %s is pure", s.name, p, s.dir)
+			}
+		}
+	}
+}
+
+func TestOnlyThePublicDoorOpensTheJournal(t *testing.T) {
+	t.Parallel()
+	for _, s := range sources(t) {
+		if s.dir == "postadjudication" || s.dir == "internal/postgres" || s.dir == "internal/testkit" || strings.HasSuffix(s.name, "_test.go") {
+			continue
+		}
+		for _, i := range s.file.Imports {
+			if i.Path.Value == `"`+module+`internal/postgres"` {
+				t.Errorf("%s imports internal/postgres; only postadjudication may", s.name)
+			}
+		}
+	}
+}
+
+func TestPurePackagesHaveNoClockAndNoDice(t *testing.T) {
+	t.Parallel()
+	forbidden := map[string][]string{"time": {"Now", "Sleep", "After", "NewTimer", "Since", "Until"}}
+	banned := []string{"os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "database/sql"}
+	for _, s := range sources(t) {
+		if !slices.Contains(pure, s.dir) || strings.HasSuffix(s.name, "_test.go") {
+			continue
+		}
+		for _, i := range s.file.Imports {
+			if slices.Contains(banned, strings.Trim(i.Path.Value, `"`)) {
+				t.Errorf("%s imports %s", s.name, i.Path.Value)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(forbidden[x.Name], sel.Sel.Name) {
+					t.Errorf("%s calls %s.%s", s.set.Position(n.Pos()), x.Name, sel.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestNothingGrowsTooLong(t *testing.T) {
+	t.Parallel()
+	for _, s := range sources(t) {
+		if n := s.set.Position(s.file.End()).Line; n > longestFile {
+			t.Errorf("%s has %d lines, %d at most", s.name, n, longestFile)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || strings.HasSuffix(s.name, "_test.go") {
+				continue
+			}
+			if n := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1; n > longestFunction {
+				t.Errorf("%s: %s has %d lines, %d at most", s.set.Position(f.Pos()), f.Name.Name, n, longestFunction)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.file.Doc != nil && len(s.file.Doc.Text()) > 80 {
+			documented[s.dir] = true
+		} else if !documented[s.dir] {
+			documented[s.dir] = false
+		}
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no doc of its promise", dir)
+		}
+	}
+}

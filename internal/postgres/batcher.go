@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"sync"
+	"time"
+)
+
+// A batcher lets concurrent callers share one statement and one commit. It has
+// one flusher; while that is busy, rows gather. A lone row waits for nobody: only
+// when the last batch held several rows does the flusher linger for more.
+//
+// No batch holds two rows of one key: of several rows that match one target an
+// UPDATE would apply one and drop the others without a word.
+type batcher[T any, K comparable, R any] struct {
+	key   func(T) K
+	flush func([]T) []answer[R]
+
+	mu     sync.Mutex
+	queue  []waiter[T, R]
+	closed bool
+	wake   chan struct{}
+	done   chan struct{}
+	last   int
+}
+
+type answer[R any] struct {
+	value R
+	err   error
+}
+
+type waiter[T, R any] struct {
+	row   T
+	reply chan answer[R]
+}
+
+const (
+	maxBatch   = 256
+	crowd      = 4 // rows in the last batch that make lingering pay
+	lingerTime = 300 * time.Microsecond
+)
+
+func newBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []answer[R]) *batcher[T, K, R] {
+	b := &batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go b.run()
+	return b
+}
+
+// do hands a row over and waits for what became of it, however long that takes:
+// a row that is handed over may be committed, and to walk away from it would
+// make a written move look like a failed one.
+func (b *batcher[T, K, R]) do(row T) (R, error) {
+	w := waiter[T, R]{row, make(chan answer[R], 1)}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		var none R
+		return none, ErrClosed
+	}
+	b.queue = append(b.queue, w)
+	b.mu.Unlock()
+	b.nudge()
+	a := <-w.reply
+	return a.value, a.err
+}
+
+func (b *batcher[T, K, R]) nudge() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close writes what was handed over, then stops the flusher.
+func (b *batcher[T, K, R]) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.nudge()
+	<-b.done
+}
+
+func (b *batcher[T, K, R]) run() {
+	defer close(b.done)
+	for {
+		batch, closed := b.take()
+		if len(batch) == 0 {
+			if closed {
+				return
+			}
+			<-b.wake
+			if b.last >= crowd {
+				time.Sleep(lingerTime)
+			}
+			continue
+		}
+		b.last = len(batch)
+		rows := make([]T, len(batch))
+		for i, w := range batch {
+			rows[i] = w.row
+		}
+		for i, a := range b.flush(rows) {
+			batch[i].reply <- a
+		}
+	}
+}
+
+// take removes up to maxBatch rows of different keys from the queue, in order.
+func (b *batcher[T, K, R]) take() (batch []waiter[T, R], closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := make(map[K]struct{}, min(len(b.queue), maxBatch))
+	rest := b.queue[:0:0]
+	for i, w := range b.queue {
+		if len(batch) == maxBatch {
+			rest = append(rest, b.queue[i:]...)
+			break
+		}
+		k := b.key(w.row)
+		if _, twice := seen[k]; twice {
+			rest = append(rest, w)
+			continue
+		}
+		seen[k] = struct{}{}
+		batch = append(batch, w)
+	}
+	b.queue = rest
+	return batch, b.closed
+}

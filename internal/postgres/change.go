@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Decide gives the change that a move makes of a case as it is, or the reason why
+// it makes none. It is called again whenever the case has moved on meanwhile, so
+// it must be pure and must not keep what it was given.
+type Decide func(Snapshot) (Change, error)
+
+// Apply makes one move of a run: it decides on what was last seen of the case,
+// writes the change with its receipts in one commit, and decides again on the
+// newest state when the case has moved on. A move that is already written is
+// answered with the run as it is. It returns what Decide refused with, together
+// with the run as it is now.
+//
+// When it returns any other error the outcome is not known: the same move may be
+// applied again.
+func (j *Journal) Apply(ctx context.Context, id background.RunID, move background.MoveID, decide Decide) (Snapshot, error) {
+	seen, hinted := j.recent.Get(id)
+	for {
+		if !hinted {
+			var err error
+			if seen, err = j.finds.do(id); err != nil {
+				return seen, err
+			}
+			if seen.Run.LastMove == move {
+				return seen, nil
+			}
+		}
+		change, err := decide(seen)
+		if err != nil {
+			if hinted {
+				hinted = false
+				continue
+			}
+			return seen, err
+		}
+		after, v, err := j.attempt(change, j.moves.do)
+		if v == lost && err == nil && !hinted {
+			after, v, err = j.attemptAlone(ctx, change)
+		}
+		j.remember(id, after, v == written)
+		switch {
+		case err != nil:
+			return seen, err
+		case v == written:
+			return after, nil
+		case v == overHeld:
+			return seen, ErrExceedsHeld
+		case ctx.Err() != nil:
+			return seen, ctx.Err()
+		}
+		hinted = false
+	}
+}
+
+func (j *Journal) attempt(ch Change, do func(sealed) (verdict, error)) (Snapshot, verdict, error) {
+	s, err := seal(ch)
+	if err != nil {
+		return ch.Before, lost, err
+	}
+	v, err := do(s)
+	after := s.After
+	return after, v, err
+}
+
+// attemptAlone writes a change that lost its guard though it was decided on what
+// had just been read: another transaction may hold the row, so this one waits.
+func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdict, error) {
+	return j.attempt(ch, func(s sealed) (verdict, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+		defer cancel()
+		vs, err := applyMoves(ctx, j.lane, waiting(moveSQL), []sealed{s})
+		switch {
+		case ofContention(err):
+			return lost, ErrBusy
+		case err != nil:
+			return lost, unavailable(err)
+		}
+		return vs[0], nil
+	})
+}
+
+// remember keeps what a case looks like after our own move, as a hint for the
+// next one, and forgets it when the hint has proved wrong or the run has ended.
+func (j *Journal) remember(id background.RunID, after Snapshot, ok bool) {
+	if ok && after.Run.State.Live() {
+		j.recent.Add(id, after)
+		return
+	}
+	j.recent.Remove(id)
+}
+

@@ -1,0 +1,24 @@
+// Package postgres is the journal: what happened, in Postgres.
+//
+// # Promise
+//
+// A run, its case, its escrow and its receipts move together, in one statement and
+// one commit, or not at all. A move is written only if the case's head and the
+// run's state, attempt, token and cancel request are those that it was decided
+// on; whoever loses reads again and decides again. What is written once is
+// recognised when it is asked for a second time.
+//
+//	Submit ──▶ open statement ──exists──▶ read ─▶ Decide ─▶ move statement
+//	Apply  ──▶ (hint or read) ─▶ Decide ─▶ move statement ──lost──▶ read ─▶ Decide ...
+//
+// Concurrent callers share statements (batcher.go). Batches and callers'
+// transactions skip rows that another transaction has locked; a lone row that was
+// skipped waits for the lock on a connection of its own, for two seconds at most.
+// Locks are taken in one order everywhere: cases, runs, escrows, each by id.
+//
+// # House
+//
+// May import background, settlement, receipts, retrypolicy, sqlx, lib/pq and goose.
+// Only package postadjudication imports it. It decides nothing about retries or
+// settlements, knows no Redis, and makes no time of its own.
+package postgres

@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lib/pq"
+)
+
+// What the journal answers beside the errors of package background.
+var (
+	ErrClosed         = errors.New("postgres: the journal is closed")
+	ErrBusy           = errors.New("postgres: another transaction holds the case or its escrow")
+	ErrExceedsHeld    = errors.New("postgres: the escrow has no room for the amount")
+	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
+	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")
+)
+
+// sqlState is the SQLSTATE of an error that the server sent, else "".
+func sqlState(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return ""
+}
+
+// ofData reports whether the server refused a value or a law: such an error
+// belongs to one row of a batch, not to all of them.
+func ofData(err error) bool {
+	s := sqlState(err)
+	return len(s) == 5 && (s[:2] == "22" || s[:2] == "23")
+}
+
+// ofContention reports whether the statement gave way to another transaction and
+// wrote nothing.
+func ofContention(err error) bool {
+	switch sqlState(err) {
+	case "40001", "40P01", "55P03":
+		return true
+	}
+	return false
+}
+
+func unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+type escrowName struct{ tenant, reference string }
+
+// ensureSQL creates escrows that nobody has named yet. It commits by itself, and
+// an escrow that no case ever uses does no harm.
+const ensureSQL = `
+INSERT INTO recourse.escrows (tenant, reference, currency, held)
+SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)
+ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
+
+// ensureEscrows creates the escrows of cases to be opened before the statement
+// that opens them, because that one cannot update a row that it inserts itself.
+func (j *Journal) ensureEscrows(ctx context.Context, rows []sealed) error {
+	c := newColumns(4)
+	var names []escrowName
+	for i := range rows {
+		o := rows[i].Opens
+		name := escrowName{rows[i].After.Case.Tenant, o.Reference}
+		if o.Reference == "" || j.known.Contains(name) {
+			continue
+		}
+		c.str(name.tenant)
+		c.str(name.reference)
+		c.str(o.Currency)
+		c.int(o.Held)
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if _, err := j.hot.ExecContext(ctx, ensureSQL, c.args()...); err != nil {
+		return err
+	}
+	for _, name := range names {
+		j.known.Add(name, struct{}{})
+	}
+	return nil
+}
+
+// correctSQL gives an escrow that no case has used another sum or currency: it
+// was named by a submission that never became a case.
+const correctSQL = `
+UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
+  SELECT id FROM recourse.escrows e WHERE tenant = $1 AND reference = $2 AND committed = 0 AND breached = 0
+    AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
+
+// correctEscrow reports whether the escrow could be given what the opening says.
+func (j *Journal) correctEscrow(ctx context.Context, tenant string, o Opening) (bool, error) {
+	res, err := j.hot.ExecContext(ctx, correctSQL, tenant, o.Reference, o.Held, o.Currency)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// Escrow is what an escrow holds and what its cases have committed of it.
+type Escrow struct {
+	Tenant    string `db:"tenant"`
+	Reference string `db:"reference"`
+	Currency  string `db:"currency"`
+	Held      int64  `db:"held"`
+	Committed int64  `db:"committed"`
+	Breached  int64  `db:"breached"`
+}
+
+// FindEscrow reads an escrow of a tenant. ErrNotFound when nobody has named it.
+func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Escrow, error) {
+	var out []Escrow
+	err := j.reads.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, breached
+		FROM recourse.escrows WHERE tenant = $1 AND reference = $2`, tenant, reference)
+	if err == nil && len(out) == 0 {
+		err = background.ErrNotFound
+	}
+	if err != nil {
+		return Escrow{}, err
+	}
+	return out[0], nil
+}

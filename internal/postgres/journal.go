@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Journal is the one writer and reader of what happened. It is safe for
+// concurrent use by any number of goroutines and processes.
+type Journal struct {
+	hot   *sql.DB  // batches: one statement at a time per kind, plans pinned to indexes
+	lane  *sql.DB  // lone rows that wait for a lock, for two seconds at most
+	reads *sqlx.DB // everything that people ask
+
+	moves  *batcher[sealed, receipts.CaseID, verdict]
+	opens  *batcher[sealed, subject, opened]
+	finds  *batcher[background.RunID, background.RunID, Snapshot]
+	move   bound
+	open   bound
+	find   bound
+	recent *lru.Cache[background.RunID, Snapshot] // what this process last saw; only ever a hint
+	known  *lru.Cache[escrowName, struct{}]
+}
+
+type subject struct {
+	tenant  string
+	kind    Kind
+	subject string
+}
+
+// statementLimit bounds one batch: past it the connection is given up and the
+// outcome is read again.
+const statementLimit = 15 * time.Second
+
+const (
+	recentSize = 8192
+	knownSize  = 65536
+)
+
+// plans pins the journal's own statements to indexed nested loops: on tables that
+// are new and not yet analysed the planner would choose sequential scans, and keep
+// them.
+var plans = map[string]string{
+	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+}
+
+// Open connects to a database whose schema is current. It returns ErrSchema when
+// it is not, without changing anything.
+func Open(ctx context.Context, databaseURL string) (*Journal, error) {
+	j := &Journal{}
+	var err error
+	if j.hot, err = pool(databaseURL, 6, plans); err != nil {
+		return nil, err
+	}
+	lane := map[string]string{"lock_timeout": "2000"}
+	for k, v := range plans {
+		lane[k] = v
+	}
+	if j.lane, err = pool(databaseURL, 4, lane); err != nil {
+		return nil, err
+	}
+	reads, err := pool(databaseURL, 10, nil)
+	if err != nil {
+		return nil, err
+	}
+	j.reads = sqlx.NewDb(reads, "postgres")
+	if err := j.prepare(ctx); err != nil {
+		return nil, errors.Join(err, j.closePools())
+	}
+	j.moves = newBatcher(func(s sealed) receipts.CaseID { return s.After.Case.ID }, j.flushMoves)
+	j.opens = newBatcher(func(s sealed) subject {
+		return subject{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
+	}, j.flushOpens)
+	j.finds = newBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)
+	return j, nil
+}
+
+func (j *Journal) prepare(ctx context.Context) (err error) {
+	if err := CheckSchema(ctx, j.reads.DB); err != nil {
+		return err
+	}
+	if j.move, err = bind(ctx, j.hot, skipping(moveSQL)); err != nil {
+		return err
+	}
+	if j.open, err = bind(ctx, j.hot, trying(openSQL)); err != nil {
+		return err
+	}
+	if j.find, err = bind(ctx, j.hot, byRunsSQL); err != nil {
+		return err
+	}
+	if j.recent, err = lru.New[background.RunID, Snapshot](recentSize); err != nil {
+		return err
+	}
+	j.known, err = lru.New[escrowName, struct{}](knownSize)
+	return err
+}
+
+// Close writes what was handed over and closes the connections.
+func (j *Journal) Close() error {
+	j.opens.close()
+	j.moves.close()
+	j.finds.close()
+	return j.closePools()
+}
+
+func (j *Journal) closePools() error {
+	var errs []error
+	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Ping asks the database for an answer.
+func (j *Journal) Ping(ctx context.Context) error { return j.reads.PingContext(ctx) }
+
+// pool opens connections that start with the given run-time settings.
+func pool(databaseURL string, size int, settings map[string]string) (*sql.DB, error) {
+	dsn, err := withSettings(databaseURL, settings)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := pq.NewConnector(dsn)
+	if err != nil {
+		return nil, errors.New("postgres: the database URL can't be read; it looks like postgres://user@host:5432/name?sslmode=require")
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db, nil
+}
+
+func withSettings(databaseURL string, settings map[string]string) (string, error) {
+	if !strings.HasPrefix(databaseURL, "postgres://") && !strings.HasPrefix(databaseURL, "postgresql://") {
+		return "", errors.New("postgres: the database URL must begin with postgres://")
+	}
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		return "", errors.New("postgres: the database URL can't be read")
+	}
+	q := u.Query()
+	for k, v := range settings {
+		q.Set(k, v)
+	}
+	u.RawQuery = q.Encode()
+	return u.String(), nil
+}
+
+// bound is a prepared statement that answers like the connection it is bound to.
+// database/sql prepares it again on every new connection, so it survives a
+// restart of the server.
+type bound struct{ stmt *sql.Stmt }
+
+func bind(ctx context.Context, db *sql.DB, text string) (bound, error) {
+	stmt, err := db.PrepareContext(ctx, text)
+	if err != nil {
+		return bound{}, fmt.Errorf("postgres: prepare: %w", err)
+	}
+	return bound{stmt}, nil
+}
+
+func (b bound) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return b.stmt.QueryContext(ctx, args...)
+}

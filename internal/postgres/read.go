@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// snapshotSQL reads runs with their cases; a WHERE clause follows it.
+const snapshotSQL = `
+SELECT r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
+  r.reason AS why, r.error_type, r.error_code, r.error_text,
+  c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
+  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
+  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link
+FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
+
+// row is one line of snapshotSQL.
+type row struct {
+	ID           uuid.UUID     `db:"id"`
+	CaseID       uuid.UUID     `db:"case_id"`
+	Tenant       string        `db:"tenant"`
+	Family       string        `db:"family"`
+	RetryKey     string        `db:"retry_key"`
+	OperationKey []byte        `db:"operation_key"`
+	Queue        string        `db:"queue"`
+	Target       string        `db:"target"`
+	Policy       string        `db:"policy"`
+	Payload      []byte        `db:"payload"`
+	ParentID     uuid.NullUUID `db:"parent_id"`
+	State        string        `db:"state"`
+	Letter       string        `db:"letter"`
+	Attempt      int           `db:"attempt_count"`
+	BudgetSpent  int           `db:"budget_spent"`
+	Recoveries   int           `db:"recoveries"`
+	Class        string        `db:"class"`
+	Token        uuid.NullUUID `db:"token"`
+	LastMove     uuid.UUID     `db:"last_move"`
+	CancelAsked  bool          `db:"cancel_asked"`
+	CancelBy     string        `db:"cancel_by"`
+	CancelReason string        `db:"cancel_reason"`
+	DueAt        time.Time     `db:"due_at"`
+	DeadAt       sql.NullTime  `db:"dead_at"`
+	Bell         int           `db:"bell"`
+	Why          string        `db:"why"`
+	ErrorType    string        `db:"error_type"`
+	ErrorCode    string        `db:"error_code"`
+	ErrorText    string        `db:"error_text"`
+	Kind         string        `db:"kind"`
+	Subject      string        `db:"subject"`
+	EscrowID     int64         `db:"escrow_id"`
+	Reference    string        `db:"reference"`
+	Currency     string        `db:"currency"`
+	Held         int64         `db:"held"`
+	Submission   string        `db:"submission"`
+	Content      []byte        `db:"content"`
+	Progression  string        `db:"progression"`
+	ReasonCode   string        `db:"reason_code"`
+	Reason       string        `db:"reason"`
+	Lifecycle    string        `db:"lifecycle"`
+	Adjudication string        `db:"adjudication"`
+	Generation   int           `db:"generation"`
+	Asked        int64         `db:"asked"`
+	Moved        int64         `db:"moved"`
+	Reserved     int64         `db:"reserved"`
+	Released     int64         `db:"released"`
+	Refunded     int64         `db:"refunded"`
+	RunID        uuid.UUID     `db:"run_id"`
+	UnknownOpen  int           `db:"unknown_open"`
+	Epoch        int           `db:"epoch"`
+	FirstSentAt  sql.NullTime  `db:"first_sent_at"`
+	LastSeq      int64         `db:"last_seq"`
+	LastLink     []byte        `db:"last_link"`
+}
+
+func (r *row) snapshot() (Snapshot, error) {
+	policy, err := retrypolicy.Parse(r.Policy)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
+	}
+	run := background.Run{
+		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
+		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
+		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
+		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen,
+	}
+	copy(run.Operation[:], r.OperationKey)
+	if r.DeadAt.Valid {
+		run.DeadAt = r.DeadAt.Time.UTC()
+	}
+	if r.FirstSentAt.Valid {
+		run.FirstSentAt = r.FirstSentAt.Time.UTC()
+	}
+	if r.ErrorType != "" {
+		run.Failure = &background.Failure{Type: r.ErrorType, Code: r.ErrorCode, Message: r.ErrorText}
+	}
+	kase := Case{
+		ID: run.Case, Tenant: r.Tenant, Kind: Kind(r.Kind), Subject: r.Subject, Escrow: r.EscrowID, Reference: r.Reference,
+		Currency: r.Currency, Held: r.Held, Submission: r.Submission, Holder: background.RunID(r.RunID), Epoch: r.Epoch,
+		State: settlement.State{
+			Adjudication: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
+			ReasonCode: settlement.ReasonCode(r.ReasonCode), Reason: r.Reason, Lifecycle: settlement.Lifecycle(r.Lifecycle),
+			Generation: r.Generation, Asked: r.Asked, Moved: r.Moved, Reserved: r.Reserved, Released: r.Released, Refunded: r.Refunded,
+		},
+		Head: receipts.Head{Seq: r.LastSeq},
+	}
+	copy(kase.Content[:], r.Content)
+	copy(kase.Head.Link[:], r.LastLink)
+	return Snapshot{Case: kase, Run: run}, nil
+}
+
+func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Snapshot, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []Snapshot
+	for scan := (&sqlx.Rows{Rows: rows}); rows.Next(); {
+		var r row
+		if err := scan.StructScan(&r); err != nil {
+			return nil, err
+		}
+		s, err := r.snapshot()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
+}
+
+const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
+
+// ofSubject reads the case of a subject with the run that holds it.
+func ofSubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (Snapshot, error) {
+	return one(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
+}
+
+const byRunsSQL = snapshotSQL + `WHERE r.id = ANY($1::uuid[])`
+
+func one(s []Snapshot, err error) (Snapshot, error) {
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if len(s) == 0 {
+		return Snapshot{}, background.ErrNotFound
+	}
+	return s[0], nil
+}
+
+// Find reads a run as it is now. ErrNotFound when there is none.
+func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run, error) {
+	s, err := j.Snapshot(ctx, id)
+	return s.Run, err
+}
+
+// Snapshot reads a run and its case as they are now.
+func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
+	c := newColumns(1)
+	c.id(id)
+	return one(snapshots(ctx, j.reads, byRunsSQL, c.args()...))
+}
+
+// SubjectSnapshot reads a case by its subject, with the run that holds it.
+func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
+	return ofSubject(ctx, j.reads, tenant, kind, subject)
+}
+
+const byCaseSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+
+// CaseRuns reads all runs of a tenant's case, oldest first.
+func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	return snapshots(ctx, j.reads, byCaseSQL, tenant, id.String())
+}

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Kind tells a case of a settlement from one of a plain family.
+type Kind string
+
+// The kinds of case.
+const (
+	KindSettlement Kind = "settlement"
+	KindPlain      Kind = "plain"
+)
+
+// Case is a row of cases as it was last seen. Head is its version: every move
+// names the head that it was decided on.
+type Case struct {
+	ID         receipts.CaseID
+	Tenant     string
+	Kind       Kind
+	Subject    string // transaction receipt id; "<family>:<retry key>" for plain families
+	Escrow     int64  // row id; 0 for plain families
+	Reference  string // the escrow's
+	Currency   string
+	Held       int64
+	Submission string // submission receipt id of the present generation
+	Content    [32]byte
+	State      settlement.State
+	Holder     background.RunID // the run that holds the case; when none does, the last one
+	Epoch      int
+	Head       receipts.Head
+}
+
+// Snapshot is a run and its case at one moment.
+type Snapshot struct {
+	Case Case
+	Run  background.Run
+}
+
+// RunChange is a run that changes beside the one that a Change is about.
+type RunChange struct{ Before, After background.Run }
+
+// Change is what one move makes of a case. The statement writes it only if the
+// case's head and the state, attempt, token and cancel request of every run in it
+// are still as in Before; else it writes nothing.
+type Change struct {
+	Move    background.MoveID
+	Before  Snapshot // Before.Case.Head.Seq 0: the case is opened by this change
+	After   Snapshot
+	Others  []RunChange
+	New     *background.Run // another run of the case that begins with this change
+	Opens   Opening         // set when the case is opened
+	Commits int64           // change of the escrow's committed sum
+	Reserve bool            // Commits is a reservation and must fit into what is held and free
+	Drafts  []receipts.Draft
+}
+
+// Opening names the escrow of a case that does not exist yet.
+type Opening struct {
+	Reference, Currency string
+	Held                int64
+}
+
+// opens reports whether the change opens its case.
+func (c Change) opens() bool { return c.Before.Case.Head.Seq == 0 }

@@ -1,0 +1,290 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// moveSQL writes moves of existing cases: the case, its runs, a new run, the
+// escrow and the receipts, all or nothing per case.
+//
+// Every guard sits in kc and kr, which lock the newest rows, cases before runs
+// before escrows, each by id; the only further condition is room in the escrow,
+// decided in fit on its locked row. Nothing behind fit can fail for one row.
+// With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
+//
+//	$1..$26 cases · $27..$46 runs · $47..$60 new runs · $61..$70 receipts
+//	returns the case ids that were written, and those that the escrow can't hold
+const moveSQL = `
+WITH b AS MATERIALIZED (
+  SELECT * FROM unnest($1::uuid[],$2::bigint[],$3::bytea[],$4::int[],$5::bigint[],$6::bytea[],
+    $7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::int[],$13::bigint[],$14::bigint[],$15::bigint[],$16::bigint[],$17::bigint[],
+    $18::uuid[],$19::int[],$20::int[],$21::timestamptz[],$22::bytea[],$23::text[],$24::bigint[],$25::bigint[],$26::bool[]) WITH ORDINALITY
+  AS t(case_id,seq,link,runs,new_seq,new_link,
+    progression,reason_code,reason,lifecycle,adjudication,generation,asked,moved,reserved,released,refunded,
+    run_id,unknown_open,epoch,first_sent_at,content,submission,escrow_id,commits,reserve,n)
+), u AS MATERIALIZED (
+  SELECT * FROM unnest($27::uuid[],$28::uuid[],$29::text[],$30::int[],$31::uuid[],$32::bool[],
+    $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
+    $43::text[],$44::text[],$45::text[],$46::text[])
+  AS t(run,case_id,state,attempt,token,cancel_seen,
+    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
+    why,error_type,error_code,error_text)
+), kc AS MATERIALIZED (
+  SELECT c.id FROM recourse.cases c JOIN b ON b.case_id = c.id
+  WHERE c.last_seq = b.seq AND c.last_link = b.link
+  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
+), kr AS MATERIALIZED (
+  SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
+  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_asked = u.cancel_seen
+  ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
+), ok AS MATERIALIZED (
+  SELECT b.* FROM b JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id AND l.locked = b.runs
+), e AS MATERIALIZED (
+  SELECT e.id, e.held - e.committed AS free FROM recourse.escrows e
+  WHERE e.id IN (SELECT escrow_id FROM ok WHERE commits <> 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fit AS MATERIALIZED (
+  SELECT ok.*, NOT ok.reserve OR ok.commits <= 0 OR
+      sum(CASE WHEN ok.reserve THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= e.free AS fits
+  FROM ok LEFT JOIN e ON e.id = ok.escrow_id WHERE ok.commits = 0 OR e.id IS NOT NULL
+), c AS (
+  UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, progression = f.progression, reason_code = f.reason_code, reason = f.reason,
+    lifecycle = f.lifecycle, adjudication = f.adjudication, generation = f.generation, asked = f.asked, moved = f.moved, reserved = f.reserved,
+    released = f.released, refunded = f.refunded, run_id = f.run_id, unknown_open = f.unknown_open, epoch = f.epoch,
+    first_sent_at = f.first_sent_at, content = f.content, submission = f.submission
+  FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
+), r AS (
+  UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
+    holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
+    recoveries = u.recoveries, class = u.class, token = u.new_token, last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
+    reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
+  FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
+), nr AS (
+  INSERT INTO recourse.runs (` + newRunColumns + `)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
+  FROM unnest($47::uuid[],$48::uuid[],$49::text[],$50::text[],$51::text[],$52::bytea[],$53::text[],$54::text[],$55::text[],$56::bytea[],$57::uuid[],$58::timestamptz[],$59::uuid[],$60::bytea[])
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+  JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request)
+  SELECT t.key, t.case_id, t.request FROM unnest($52::bytea[],$48::uuid[],$60::bytea[]) AS t(key,case_id,request)
+  JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT f.escrow_id, sum(f.commits) AS delta FROM fit f WHERE f.fits AND f.commits <> 0 GROUP BY 1) s WHERE e.id = s.escrow_id
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT t.* FROM unnest($61::uuid[],$62::bigint[],$63::uuid[],$64::text[],$65::text[],$66::text[],$67::text[],$68::timestamptz[],$69::text[],$70::bytea[])
+    AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN c ON c.id = t.case_id
+)
+SELECT f.case_id, f.fits FROM fit f LEFT JOIN c ON c.id = f.case_id WHERE c.id IS NOT NULL OR NOT f.fits`
+
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,holds,due_at,last_move`
+
+const receiptColumns = `case_id,seq,run_id,tenant,source,subtype,actor,at,body,link`
+
+// The two forms of a statement: one that never waits for a foreign transaction,
+// for batches and callers' transactions, and one that does, for the side lane.
+func skipping(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
+func waiting(text string) string  { return strings.ReplaceAll(text, "/*skip*/", "") }
+
+// verdict is what a statement did with one change.
+type verdict int
+
+const (
+	lost         verdict = iota // a guard did not hold, or the row was locked by another transaction
+	written                     // committed, or part of the caller's transaction
+	overHeld                    // the escrow has no room for it; decided on its locked row
+	mismatched                  // the escrow holds another sum or currency
+	alreadyThere                // the case to be opened exists
+)
+
+// sealed is a change with its receipts chained to the head it was decided on.
+type sealed struct {
+	Change
+	receipts []receipts.Receipt
+	head     receipts.Head
+}
+
+func seal(ch Change) (sealed, error) {
+	from := ch.Before.Case.Head
+	if ch.opens() {
+		from = receipts.Genesis(ch.After.Case.ID)
+	}
+	rs, head, err := receipts.Seal(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
+	if err != nil {
+		return sealed{}, fmt.Errorf("postgres: seal receipts: %w", err)
+	}
+	ch.After.Case.Head = head
+	return sealed{Change: ch, receipts: rs, head: head}, nil
+}
+
+func moveArgs(rows []sealed) []any {
+	cases, runs, fresh, trail := newColumns(26), newColumns(20), newColumns(14), newColumns(10)
+	for i := range rows {
+		ch := &rows[i]
+		addCase(cases, ch)
+		addRun(runs, ch.Before.Run, ch.After.Run)
+		for _, o := range ch.Others {
+			addRun(runs, o.Before, o.After)
+		}
+		if ch.New != nil {
+			addNewRun(fresh, *ch.New)
+		}
+		addReceipts(trail, ch.receipts)
+	}
+	args := append(cases.args(), runs.args()...)
+	return append(append(args, fresh.args()...), trail.args()...)
+}
+
+func addCase(c *columns, ch *sealed) {
+	before, after := ch.Before.Case, ch.After.Case
+	acting := ch.After.Run
+	if ch.New != nil {
+		acting = *ch.New
+	}
+	c.id(after.ID)
+	c.int(before.Head.Seq)
+	c.bytes(before.Head.Link[:])
+	c.int(int64(1 + len(ch.Others)))
+	c.int(ch.head.Seq)
+	c.bytes(ch.head.Link[:])
+	s := after.State
+	c.str(string(s.Progression))
+	c.str(string(s.ReasonCode))
+	c.str(s.Reason)
+	c.str(string(s.Lifecycle))
+	c.str(string(s.Adjudication))
+	c.int(int64(s.Generation))
+	c.int(s.Asked)
+	c.int(s.Moved)
+	c.int(s.Reserved)
+	c.int(s.Released)
+	c.int(s.Refunded)
+	c.id(after.Holder)
+	c.int(int64(acting.UnknownOpen))
+	c.int(int64(after.Epoch))
+	c.time(acting.FirstSentAt)
+	c.bytes(after.Content[:])
+	c.str(after.Submission)
+	if after.Escrow == 0 {
+		c.null()
+	} else {
+		c.int(after.Escrow)
+	}
+	c.int(ch.Commits)
+	c.bool(ch.Reserve)
+}
+
+func addRun(c *columns, before, after background.Run) {
+	c.id(after.ID)
+	c.id(after.Case)
+	c.str(string(before.State))
+	c.int(int64(before.Attempt))
+	c.id(before.Token)
+	c.bool(before.CancelAsked)
+	c.str(string(after.State))
+	c.str(string(after.Letter))
+	c.int(int64(after.Attempt))
+	c.int(int64(after.BudgetSpent))
+	c.int(int64(after.Recoveries))
+	c.str(string(after.Class))
+	c.id(after.Token)
+	c.id(after.LastMove)
+	c.time(after.DueAt)
+	c.time(after.DeadAt)
+	c.str(after.Reason)
+	f := after.Failure
+	if f == nil {
+		f = &background.Failure{}
+	}
+	c.str(f.Type)
+	c.str(f.Code)
+	c.str(f.Message)
+}
+
+func addNewRun(c *columns, r background.Run) {
+	c.id(r.ID)
+	c.id(r.Case)
+	c.str(r.Tenant)
+	c.str(r.Family)
+	c.str(r.RetryKey)
+	settles := r.Operation != [32]byte{}
+	if settles {
+		c.bytes(r.Operation[:])
+	} else {
+		c.null()
+	}
+	c.str(r.Queue)
+	c.str(r.Target)
+	c.str(r.Policy.Encode())
+	if settles {
+		c.null()
+	} else {
+		c.bytes(r.Payload)
+	}
+	c.id(r.Parent)
+	c.time(r.DueAt)
+	c.id(r.LastMove)
+	if settles {
+		c.bytes(r.Payload)
+	} else {
+		c.null()
+	}
+}
+
+func addReceipts(c *columns, rs []receipts.Receipt) {
+	for i := range rs {
+		r := &rs[i]
+		c.id(r.Case)
+		c.int(r.Seq)
+		c.id(r.Run)
+		c.str(r.Tenant)
+		c.str(string(r.Source))
+		c.str(string(r.Subtype))
+		c.str(r.Actor)
+		c.time(r.At)
+		c.str(string(r.Body))
+		c.bytes(r.Link[:])
+	}
+}
+
+// querier is met by *sql.DB, *sql.Conn, *sql.Tx and, bound to its text, a
+// prepared statement.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// applyMoves runs one move statement and tells what became of each row.
+func applyMoves(ctx context.Context, q querier, text string, rows []sealed) ([]verdict, error) {
+	index := make(map[receipts.CaseID]int, len(rows))
+	for i := range rows {
+		index[rows[i].After.Case.ID] = i
+	}
+	out := make([]verdict, len(rows))
+	res, err := q.QueryContext(ctx, text, moveArgs(rows)...)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Close()
+	for res.Next() {
+		var id []byte
+		var fits bool
+		if err := res.Scan(&id, &fits); err != nil {
+			return nil, err
+		}
+		kase, err := receipts.ParseCaseID(string(id))
+		if err != nil {
+			return nil, err
+		}
+		if out[index[kase]] = written; !fits {
+			out[index[kase]] = overHeld
+		}
+	}
+	return out, res.Err()
+}

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// openSQL writes new cases, each with its first run, its reservation and its
+// receipt. Whoever creates a case holds the advisory lock of its subject, so that
+// no INSERT ever waits for the uncommitted INSERT of another transaction; a case
+// whose lock is taken is answered busy.
+//
+// Room in the escrow is a running sum in the order of the rows. A row that does
+// not fit also counts against those behind it; a caller that submits several asks
+// again for one that was refused in company.
+//
+//	$1..$18 cases · $19..$32 runs · $33..$42 receipts
+//	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held
+const openSQL = `
+WITH b AS MATERIALIZED (
+  SELECT t.*, hashtextextended(t.tenant || chr(31) || t.kind || chr(31) || t.subject, 7) AS lock FROM unnest(
+    $1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::text[],$9::bytea[],
+    $10::text[],$11::text[],$12::text[],$13::text[],$14::text[],$15::int[],$16::bigint[],$17::uuid[],$18::bytea[]) WITH ORDINALITY
+  AS t(case_id,tenant,kind,subject,reference,currency,held,submission,content,
+    progression,reason_code,reason,lifecycle,adjudication,generation,amount,run_id,link,n)
+), mine AS MATERIALIZED (
+  SELECT b.*, /*lock*/ AS locked FROM b
+), seen AS MATERIALIZED (
+  SELECT m.n FROM mine m JOIN recourse.cases c ON c.tenant = m.tenant AND c.kind = m.kind AND c.subject = m.subject WHERE m.locked
+), e AS MATERIALIZED (
+  SELECT e.* FROM recourse.escrows e
+  WHERE (e.tenant, e.reference) IN (SELECT tenant, reference FROM mine WHERE locked AND reference <> '' AND n NOT IN (SELECT n FROM seen))
+  ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), d AS MATERIALIZED (
+  SELECT m.*, e.id AS escrow_id, e.held - e.committed AS free,
+    CASE WHEN NOT m.locked THEN 'busy'
+      WHEN s.n IS NOT NULL THEN 'exists'
+      WHEN m.reference = '' THEN 'created'
+      WHEN e.id IS NULL THEN 'busy'
+      WHEN e.held <> m.held OR e.currency <> m.currency THEN 'escrow_mismatch'
+      ELSE 'created' END AS answer
+  FROM mine m LEFT JOIN seen s ON s.n = m.n LEFT JOIN e ON e.tenant = m.tenant AND e.reference = m.reference
+), v AS MATERIALIZED (
+  SELECT d.*, CASE WHEN d.answer = 'created' AND d.escrow_id IS NOT NULL
+      AND sum(CASE WHEN d.answer = 'created' THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free
+    THEN 'exceeds_held' ELSE d.answer END AS verdict FROM d
+), nc AS (
+  INSERT INTO recourse.cases AS c (id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,asked,reserved,run_id,last_seq,last_link)
+  SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,amount,amount,run_id,1,link
+  FROM v WHERE verdict = 'created' ON CONFLICT DO NOTHING RETURNING c.id
+), nr AS (
+  INSERT INTO recourse.runs (` + newRunColumns + `)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
+  FROM unnest($19::uuid[],$20::uuid[],$21::text[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],$27::text[],$28::bytea[],$29::uuid[],$30::timestamptz[],$31::uuid[],$32::bytea[])
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+  JOIN nc ON nc.id = t.case_id
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request)
+  SELECT t.key, t.case_id, t.request FROM unnest($24::bytea[],$20::uuid[],$32::bytea[]) AS t(key,case_id,request)
+  JOIN nc ON nc.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta
+  FROM (SELECT v.escrow_id, sum(v.amount) AS delta FROM v JOIN nc ON nc.id = v.case_id WHERE v.escrow_id IS NOT NULL GROUP BY 1) s WHERE e.id = s.escrow_id
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT t.* FROM unnest($33::uuid[],$34::bigint[],$35::uuid[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[],$42::bytea[])
+    AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN nc ON nc.id = t.case_id
+)
+SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
+FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
+
+func openArgs(rows []sealed) []any {
+	cases, runs, trail := newColumns(18), newColumns(14), newColumns(10)
+	for i := range rows {
+		ch := &rows[i]
+		k := ch.After.Case
+		cases.id(k.ID)
+		cases.str(k.Tenant)
+		cases.str(string(k.Kind))
+		cases.str(k.Subject)
+		cases.str(ch.Opens.Reference)
+		cases.str(ch.Opens.Currency)
+		cases.int(ch.Opens.Held)
+		cases.str(k.Submission)
+		cases.bytes(k.Content[:])
+		cases.str(string(k.State.Progression))
+		cases.str(string(k.State.ReasonCode))
+		cases.str(k.State.Reason)
+		cases.str(string(k.State.Lifecycle))
+		cases.str(string(k.State.Adjudication))
+		cases.int(int64(k.State.Generation))
+		cases.int(k.State.Asked)
+		cases.id(ch.After.Run.ID)
+		cases.bytes(ch.head.Link[:])
+		addNewRun(runs, ch.After.Run)
+		addReceipts(trail, ch.receipts)
+	}
+	args := append(cases.args(), runs.args()...)
+	return append(args, trail.args()...)
+}
+
+// opened is what the statement answered for one case to be opened.
+type opened struct {
+	verdict verdict
+	escrow  int64
+}
+
+// applyOpens runs one open statement and tells what became of each row.
+func applyOpens(ctx context.Context, q querier, text string, rows []sealed) ([]opened, error) {
+	out := make([]opened, len(rows))
+	res, err := q.QueryContext(ctx, text, openArgs(rows)...)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Close()
+	for res.Next() {
+		var n int
+		var answer string
+		var escrow int64
+		if err := res.Scan(&n, &answer, &escrow); err != nil {
+			return nil, err
+		}
+		v, ok := openVerdicts[answer]
+		if !ok || n < 1 || n > len(out) {
+			return nil, fmt.Errorf("postgres: unexpected answer %q for row %d", answer, n)
+		}
+		out[n-1] = opened{v, escrow}
+	}
+	return out, res.Err()
+}
+
+var openVerdicts = map[string]verdict{
+	"created": written, "raced": alreadyThere, "exists": alreadyThere, "busy": lost,
+	"escrow_mismatch": mismatched, "exceeds_held": overHeld,
+}
+
+// The two forms of openSQL, as of moveSQL: trying never waits, locking waits.
+func trying(text string) string {
+	return strings.ReplaceAll(skipping(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
+}
+func locking(text string) string {
+	return strings.ReplaceAll(waiting(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
+}

@@ -1,0 +1,231 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Submission asks for a run of a subject.
+type Submission struct {
+	Tenant  string
+	Kind    Kind
+	Subject string
+	Run     background.RunID // of the run to be made; recognised when a commit was ambiguous
+	// Open gives the change that opens the case, decided as if there were none.
+	Open func() (Change, error)
+	// Decide gives the change of a case that exists. ErrSettled means that there
+	// is nothing to change and the snapshot is the answer.
+	Decide Decide
+}
+
+// Submit opens the case or changes the existing one. It reports in opened
+// whether the run of the submission is the one that now holds the case; if not,
+// the snapshot shows who does, and the error why the submission did not enter.
+// Errors: what Decide refused with, ErrExceedsHeld, ErrEscrowMismatch, ErrBusy.
+// Any other error leaves it unknown whether it was written; ask again with the
+// same run id.
+func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
+	opening, err := s.Open()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	for {
+		snap, err := j.openCase(ctx, opening, func(row sealed) (opened, error) { return j.opens.do(row) })
+		if err == nil {
+			j.recent.Add(snap.Run.ID, snap)
+		}
+		if err != errExists {
+			return snap, err
+		}
+		seen, err := ofSubject(ctx, j.hot, s.Tenant, s.Kind, s.Subject)
+		switch {
+		case errors.Is(err, background.ErrNotFound):
+			continue
+		case err != nil:
+			return seen, unavailable(err)
+		case seen.Run.ID == s.Run:
+			return seen, nil
+		}
+		return j.change(ctx, seen, s)
+	}
+}
+
+// change submits to a case that exists.
+func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snapshot, error) {
+	for {
+		ch, err := s.Decide(seen)
+		if err != nil {
+			return seen, err
+		}
+		after, v, err := j.attemptAlone(ctx, ch)
+		switch {
+		case err != nil:
+			return seen, err
+		case v == overHeld:
+			return seen, ErrExceedsHeld
+		case v == written:
+			j.recent.Remove(seen.Run.ID)
+			return begun(after, ch), nil
+		case ctx.Err() != nil:
+			return seen, ctx.Err()
+		}
+		if seen, err = ofSubject(ctx, j.hot, s.Tenant, s.Kind, s.Subject); err != nil {
+			return seen, unavailable(err)
+		}
+		if seen.Run.ID == s.Run {
+			return seen, nil
+		}
+	}
+}
+
+// begun is the snapshot of the run that a change began.
+func begun(after Snapshot, ch Change) Snapshot {
+	if ch.New != nil {
+		after.Run = *ch.New
+	}
+	return after
+}
+
+// errExists tells that the case to be opened is there already.
+var errExists = errors.New("postgres: the case exists")
+
+func (j *Journal) openCase(ctx context.Context, ch Change, do func(sealed) (opened, error)) (Snapshot, error) {
+	row, err := seal(ch)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	o, err := do(row)
+	if err == nil && (o.verdict == lost || o.verdict == overHeld) {
+		o, err = j.openAlone(ctx, row)
+	}
+	if err == nil && o.verdict == mismatched {
+		var corrected bool
+		if corrected, err = j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
+			o, err = j.openAlone(ctx, row)
+		}
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return openedAs(row, o)
+}
+
+// openedAs is the snapshot of a case that was opened, or why it was not.
+func openedAs(row sealed, o opened) (Snapshot, error) {
+	switch o.verdict {
+	case written:
+		after := row.After
+		after.Case.Escrow = o.escrow
+		return after, nil
+	case alreadyThere:
+		return Snapshot{}, errExists
+	case overHeld:
+		return Snapshot{}, ErrExceedsHeld
+	case mismatched:
+		return Snapshot{}, ErrEscrowMismatch
+	}
+	return Snapshot{}, ErrBusy
+}
+
+// openAlone opens a case whose subject or escrow another transaction holds: it
+// waits for it, two seconds at most. It also decides alone what did not fit into
+// its escrow in company.
+func (j *Journal) openAlone(ctx context.Context, row sealed) (opened, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
+		return opened{}, unavailable(err)
+	}
+	out, err := applyOpens(ctx, j.lane, locking(openSQL), []sealed{row})
+	switch {
+	case ofContention(err):
+		return opened{}, ErrBusy
+	case err != nil:
+		return opened{}, unavailable(err)
+	}
+	return out[0], nil
+}
+
+// SubmitTx is Submit inside the caller's transaction: it is written if and only if
+// that commits. It never waits for another transaction and never fails the
+// caller's: a row that another holds is answered ErrBusy. The transaction must be
+// READ COMMITTED, else ErrIsolation and nothing was asked of it.
+func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snapshot, error) {
+	if err := readCommitted(ctx, tx); err != nil {
+		return Snapshot{}, err
+	}
+	opening, err := s.Open()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	snap, err := j.openTx(ctx, tx, opening)
+	if err != errExists {
+		return snap, err
+	}
+	seen, err := ofSubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
+	if errors.Is(err, background.ErrNotFound) {
+		return Snapshot{}, ErrBusy
+	}
+	if err != nil {
+		return Snapshot{}, unavailable(err)
+	}
+	ch, err := s.Decide(seen)
+	if err != nil {
+		return seen, err
+	}
+	after, v, err := j.attempt(ch, func(row sealed) (verdict, error) {
+		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []sealed{row})
+		if err != nil {
+			return lost, unavailable(err)
+		}
+		return vs[0], nil
+	})
+	switch {
+	case err != nil:
+		return seen, err
+	case v == overHeld:
+		return seen, ErrExceedsHeld
+	case v != written:
+		return seen, ErrBusy
+	}
+	return begun(after, ch), nil
+}
+
+func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (Snapshot, error) {
+	row, err := seal(ch)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
+		return Snapshot{}, unavailable(err)
+	}
+	for correct := true; ; correct = false {
+		out, err := applyOpens(ctx, tx, trying(openSQL), []sealed{row})
+		if err != nil {
+			return Snapshot{}, unavailable(err)
+		}
+		if out[0].verdict == mismatched && correct {
+			if done, err := j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err != nil || done {
+				if err != nil {
+					return Snapshot{}, err
+				}
+				continue
+			}
+		}
+		return openedAs(row, out[0])
+	}
+}
+
+func readCommitted(ctx context.Context, tx *sql.Tx) error {
+	var level string
+	if err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+		return unavailable(err)
+	}
+	if level != "read committed" && level != "read uncommitted" {
+		return ErrIsolation
+	}
+	return nil
+}

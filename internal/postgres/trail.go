@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+type receiptRow struct {
+	CaseID  uuid.UUID     `db:"case_id"`
+	Seq     int64         `db:"seq"`
+	RunID   uuid.NullUUID `db:"run_id"`
+	Tenant  string        `db:"tenant"`
+	Source  string        `db:"source"`
+	Subtype string        `db:"subtype"`
+	Actor   string        `db:"actor"`
+	At      time.Time     `db:"at"`
+	Body    string        `db:"body"`
+	Link    []byte        `db:"link"`
+}
+
+func (r *receiptRow) receipt() receipts.Receipt {
+	out := receipts.Receipt{
+		Case: receipts.CaseID(r.CaseID), Seq: r.Seq, Run: receipts.RunID(r.RunID.UUID), Tenant: r.Tenant,
+		Source: receipts.Source(r.Source), Subtype: receipts.Subtype(r.Subtype), Actor: r.Actor, At: r.At.UTC(), Body: []byte(r.Body),
+	}
+	copy(out.Link[:], r.Link)
+	return out
+}
+
+// Place is a place in the order of a trail: by case, then sequence.
+type Place struct {
+	Case receipts.CaseID
+	Seq  int64
+}
+
+const trailSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts
+WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id = $4) ORDER BY case_id, seq LIMIT $5`
+
+// Trail reads receipts of a tenant, by case and sequence, strictly after a place.
+// A zero case means all of the tenant's cases.
+func (j *Journal) Trail(ctx context.Context, tenant string, kase receipts.CaseID, after Place, limit int) ([]receipts.Receipt, error) {
+	var only *string
+	if !kase.IsZero() {
+		s := kase.String()
+		only = &s
+	}
+	var rows []receiptRow
+	if err := j.reads.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, only, limit); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]receipts.Receipt, len(rows))
+	for i := range rows {
+		out[i] = rows[i].receipt()
+	}
+	return out, nil
+}
+
+const trailPage = 2000
+
+// AllReceipts streams a tenant's receipts by case and sequence, in pages, so that
+// memory does not grow with the trail.
+func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
+	return func(yield func(receipts.Receipt, error) bool) {
+		var after Place
+		for {
+			page, err := j.Trail(ctx, tenant, receipts.CaseID{}, after, trailPage)
+			if err != nil {
+				yield(receipts.Receipt{}, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+				after = Place{r.Case, r.Seq}
+			}
+			if len(page) < trailPage {
+				return
+			}
+		}
+	}
+}
+
+const casesSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
+  SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
+
+// Cases streams every run of a tenant with its case, by case, then by age.
+func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot, error] {
+	return func(yield func([]Snapshot, error) bool) {
+		var after receipts.CaseID
+		for {
+			page, err := snapshots(ctx, j.reads, casesSQL, tenant, after.String(), trailPage/4)
+			if err != nil {
+				yield(nil, unavailable(err))
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for len(page) > 0 {
+				n := 1
+				for n < len(page) && page[n].Case.ID == page[0].Case.ID {
+					n++
+				}
+				if !yield(page[:n], nil) {
+					return
+				}
+				after, page = page[0].Case.ID, page[n:]
+			}
+		}
+	}
+}
+
+// Escrows lists a tenant's escrows.
+func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) {
+	var out []Escrow
+	err := j.reads.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, breached
+		FROM recourse.escrows WHERE tenant = $1 ORDER BY reference`, tenant)
+	return out, err
+}
+
+// Tenants lists the tenants that have cases.
+func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
+	var out []string
+	err := j.reads.SelectContext(ctx, &out, `SELECT DISTINCT tenant FROM recourse.cases ORDER BY tenant`)
+	return out, err
+}
+
+// Live counts the runs of a tenant by state.
+func (j *Journal) Live(ctx context.Context, tenant string) (map[background.State]int, error) {
+	rows, err := j.reads.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer rows.Close()
+	out := map[background.State]int{}
+	for rows.Next() {
+		var s background.State
+		var n int
+		if err := rows.Scan(&s, &n); err != nil {
+			return nil, unavailable(err)
+		}
+		out[s] = n
+	}
+	return out, rows.Err()
+}
+
+// CaseAtOnce reads a case's runs and receipts as they are at one moment.
+func (j *Journal) CaseAtOnce(ctx context.Context, tenant string, kase receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
+	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
+	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, kase.String()); err != nil {
+		return nil, nil, unavailable(err)
+	}
+	var rows []receiptRow
+	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, kase.String()); err != nil {
+		return nil, nil, unavailable(err)
+	}
+	for i := range rows {
+		trail = append(trail, rows[i].receipt())
+	}
+	return runs, trail, nil
+}
+
+// rollback ends a transaction that has nothing to commit.
+func rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}

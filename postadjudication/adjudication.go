@@ -1,0 +1,143 @@
+package postadjudication
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/gowebpki/jcs"
+
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Family is the name of the settlement family.
+const Family = "settlement"
+
+// DefaultTarget is the escrow service that is called when none is named.
+const DefaultTarget = "escrow"
+
+// MaxPayload bounds the caller's own part of a request, in bytes.
+const MaxPayload = 16 << 10
+
+// Adjudication is a decision about an escrow, handed over for execution.
+type Adjudication struct {
+	settlement.Instruction
+	// Target names the escrow service; empty means DefaultTarget. It is part of the
+	// operation key.
+	Target string
+	// Payload is the caller's own JSON object, passed on to the escrow service. It
+	// must hold no secrets: a card or account number, a token or a password in it
+	// is refused, naming the field.
+	Payload json.RawMessage
+	// Actor is who hands the adjudication over; empty means "system:escrow".
+	Actor string
+}
+
+// FieldError names a field of an input and what is wrong with it.
+type FieldError = settlement.FieldError
+
+// Validate tells everything that is wrong with an adjudication, each a
+// *FieldError, joined.
+func (a Adjudication) Validate() error {
+	errs := []error{a.Instruction.Validate()}
+	if len(a.Target) > 64 || !plainText(a.Target) {
+		errs = append(errs, &FieldError{Field: "target", Problem: "must be at most 64 bytes of plain text"})
+	}
+	if len(a.Actor) > 128 || !plainText(a.Actor) {
+		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
+	}
+	return errors.Join(append(errs, validPayload(a.Payload))...)
+}
+
+func validPayload(p json.RawMessage) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if len(p) > MaxPayload {
+		return &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
+	}
+	var object map[string]json.RawMessage
+	if !utf8.Valid(p) || json.Unmarshal(p, &object) != nil || object == nil {
+		return &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
+	}
+	if field, found := redact.Find(p); found {
+		return &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"}
+	}
+	return nil
+}
+
+func plainText(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if r < 0x20 || r == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func (a Adjudication) target() string {
+	if a.Target == "" {
+		return DefaultTarget
+	}
+	return a.Target
+}
+
+func (a Adjudication) actor() string {
+	if a.Actor == "" {
+		return "system:escrow"
+	}
+	return a.Actor
+}
+
+// operationKey is the same for every attempt and every fork of one decision, and
+// differs between decisions: it never depends on run, attempt or clock.
+func (a Adjudication) operationKey(epoch int) OperationKey {
+	h := sha256.New()
+	for _, s := range []string{"recourse operation 1", a.Tenant, a.target(), a.TransactionReceiptID, string(a.Outcome)} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s))))
+		h.Write([]byte(s))
+	}
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(a.Generation)))
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(epoch)))
+	return OperationKey(h.Sum(nil))
+}
+
+// content is the digest that tells another adjudication under the same generation.
+func (a Adjudication) content() [32]byte {
+	d := a.Instruction.Digest()
+	h := sha256.New()
+	h.Write(d[:])
+	h.Write([]byte(a.target()))
+	h.Write([]byte{0})
+	h.Write(a.Payload)
+	return [32]byte(h.Sum(nil))
+}
+
+// request is what the escrow service is sent, on every attempt the same bytes:
+// RFC 8785 canonical JSON.
+func (a Adjudication) request() ([]byte, error) {
+	payload := a.Payload
+	if len(payload) == 0 {
+		payload = json.RawMessage("{}")
+	}
+	plain, err := json.Marshal(map[string]any{
+		"adjudication_id": a.AdjudicationID, "amount": a.Amount, "escrow_reference": a.EscrowReference,
+		"generation": a.Generation, "held": a.Held, "outcome": a.Outcome, "payload": payload,
+		"submission_receipt_id": a.SubmissionReceiptID, "tenant": a.Tenant, "transaction_receipt_id": a.TransactionReceiptID,
+	})
+	if err != nil {
+		return nil, &FieldError{Field: "payload", Problem: err.Error()}
+	}
+	canonical, err := jcs.Transform(plain)
+	if err != nil {
+		return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+	}
+	return canonical, nil
+}

@@ -1,0 +1,161 @@
+package postadjudication
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// admission is an adjudication with all that its run needs, fixed before the
+// journal is asked, so that it can be decided again without a side effect.
+type admission struct {
+	Adjudication
+	run     background.RunID
+	kase    background.CaseID
+	move    background.MoveID
+	queue   string
+	policy  retrypolicy.Policy
+	request []byte
+	digest  [32]byte
+	at      time.Time
+}
+
+// open decides as if the case did not exist.
+func (a admission) open() (postgres.Change, error) {
+	state, effect, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	kase := postgres.Case{
+		ID: a.kase, Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
+		Currency: a.Held.Currency, Held: a.Held.Minor, Submission: a.SubmissionReceiptID, Content: a.digest, State: state, Holder: a.run,
+	}
+	run := a.newRun(a.kase, 0)
+	return postgres.Change{
+		Move: a.move, After: postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
+		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
+		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
+	}, nil
+}
+
+// decide answers a submission to a case that exists: which run stands in its
+// place, or that it may enter.
+func (a admission) decide(s postgres.Snapshot) (postgres.Change, error) {
+	if reply := a.reply(s); reply != Created {
+		return postgres.Change{}, refusal(reply)
+	}
+	return a.enter(s)
+}
+
+func (a admission) reply(s postgres.Snapshot) Reply {
+	c, holder := s.Case, s.Run
+	switch {
+	case a.Generation < c.State.Generation:
+		return StaleGeneration
+	case a.EscrowReference != c.Reference || a.Held.Minor != c.Held || a.Held.Currency != c.Currency:
+		return EscrowMismatch
+	case a.Generation > c.State.Generation:
+		return a.replyHigher(s)
+	case a.Outcome != c.State.Adjudication:
+		return Conflicting
+	case a.digest != c.Content:
+		return RetryKeyMismatch
+	case holder.State.Live():
+		return Deduplicated
+	case c.State.Moved > 0 || c.State.Progression.Ended():
+		return AlreadyExecuted
+	case holder.State == background.DeadLettered && holder.Letter == background.LetterOpen:
+		return DeadLettered
+	case holder.UnknownOpen > 0:
+		return ReconcileFirst
+	case c.State.Progression == settlement.DisputeReady:
+		return DeadLettered
+	}
+	return Created
+}
+
+func (a admission) replyHigher(s postgres.Snapshot) Reply {
+	switch {
+	case s.Run.State.Live():
+		return Conflicting
+	case s.Case.State.Progression.Ended():
+		return AlreadyExecuted
+	case s.Run.UnknownOpen > 0:
+		return ReconcileFirst
+	}
+	return Created
+}
+
+// enter begins a new run in a case that exists. An open letter of a lower
+// generation is superseded by it.
+func (a admission) enter(s postgres.Snapshot) (postgres.Change, error) {
+	fact, higher := settlement.Adjudicated, a.Generation > s.Case.State.Generation
+	if higher {
+		fact = settlement.Readjudicated
+	}
+	state, effect, err := settlement.Apply(s.Case.State, a.event(fact))
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	epoch := s.Case.Epoch
+	if higher {
+		epoch = 0
+	}
+	after := s
+	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, epoch
+	run := a.newRun(s.Case.ID, epoch)
+	if run.Operation == s.Run.Operation {
+		run.FirstSentAt = s.Run.FirstSentAt
+	}
+	var drafts []receipts.Draft
+	after.Run.LastMove = a.move
+	if s.Run.Letter == background.LetterOpen {
+		after.Run.Letter = background.LetterSuperseded
+		drafts = append(drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.Superseded, Actor: a.actor(), At: a.at,
+			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
+	}
+	return postgres.Change{
+		Move: a.move, Before: s, After: after, New: &run, Commits: effect.Committed, Reserve: true,
+		Drafts: append(drafts, a.submitted(run, after.Case, higher)),
+	}, nil
+}
+
+func (a admission) event(fact settlement.Fact) settlement.Event {
+	return settlement.Event{Fact: fact, Outcome: a.Outcome, Generation: a.Generation, Amount: a.Amount.Minor}
+}
+
+func (a admission) newRun(kase background.CaseID, epoch int) background.Run {
+	return background.Run{
+		ID: a.run, Case: kase, Tenant: a.Tenant, Family: Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
+		Policy: a.policy, Payload: a.request, Operation: a.operationKey(epoch), State: background.Pending,
+		LastMove: a.move, DueAt: a.at, Bell: 1,
+	}
+}
+
+func (a admission) submitted(run background.Run, kase postgres.Case, higher bool) receipts.Draft {
+	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
+		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
+		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
+		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
+		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]),
+		Epoch: kase.Epoch, Readjudicated: higher, Settlement: snapshotOf(kase.State),
+	}}
+}
+
+// snapshotOf is a settlement as receipts carry it.
+func snapshotOf(s settlement.State) *receipts.SettlementSnapshot {
+	return &receipts.SettlementSnapshot{
+		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
+		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,
+		ProgressionReasonCode: string(s.ReasonCode), ProgressionStatus: string(s.Progression),
+	}
+}
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -1,0 +1,270 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// The invariants that Audit checks; each must hold after any fault.
+const (
+	InvariantAccounted = "every accepted adjudication is accounted for"
+	InvariantBudgets   = "budgets kept, no attempt before its time"
+	InvariantLetters   = "every open letter has its one receipt and its case is dispute-ready"
+	InvariantChains    = "every chain verifies"
+	InvariantFold      = "stored state equals the fold of the receipts"
+	InvariantEscrows   = "escrow sums equal the cases' sums"
+)
+
+// Invariants lists the names in the order of a report.
+var Invariants = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantChains, InvariantFold, InvariantEscrows}
+
+// Audit is what a check of a tenant's, or everybody's, whole trail found.
+type Audit struct {
+	Cases         int                               `json:"cases"`
+	Runs          int                               `json:"runs"`
+	Receipts      int64                             `json:"receipts"`
+	Chains        int                               `json:"chains_verified"`
+	EarlyAttempts int                               `json:"early_attempts"`
+	Broken        map[string]string                 `json:"broken"` // invariant -> the first thing that broke it
+	Heads         map[receipts.CaseID]receipts.Head `json:"-"`
+}
+
+// OK reports whether nothing was broken.
+func (a *Audit) OK() bool { return len(a.Broken) == 0 }
+
+// Verdict is "ok" or what broke the invariant.
+func (a *Audit) Verdict(invariant string) string {
+	if what, ok := a.Broken[invariant]; ok {
+		return what
+	}
+	return "ok"
+}
+
+func (a *Audit) fail(invariant, format string, args ...any) {
+	if _, ok := a.Broken[invariant]; !ok {
+		a.Broken[invariant] = fmt.Sprintf(format, args...)
+	}
+}
+
+// Audit reads the whole trail of a tenant, or of every tenant when none is named,
+// and checks it against the stored state. It reads case by case, in memory that
+// does not grow, and may run while others write: a case that seems wrong is read
+// again in one transaction before it is called broken.
+func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) {
+	if len(tenants) == 0 {
+		var err error
+		if tenants, err = s.journal.Tenants(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a := &Audit{Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
+	for _, tenant := range tenants {
+		if err := s.auditTenant(ctx, a, tenant); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) error {
+	trail, stop := iter.Pull2(perCase(s.journal.AllReceipts(ctx, tenant)))
+	defer stop()
+	sums := map[string]int64{}
+	for runs, err := range s.journal.Cases(ctx, tenant) {
+		if err != nil {
+			return err
+		}
+		rs, err, ok := trail()
+		if err != nil {
+			return err
+		}
+		if !ok || rs[0].Case != runs[0].Case.ID || !auditCase(runs, rs).OK() {
+			if runs, rs, err = s.journal.CaseAtOnce(ctx, tenant, runs[0].Case.ID); err != nil {
+				return err
+			}
+		}
+		found := auditCase(runs, rs)
+		a.add(found)
+		if c := runs[0].Case; c.Escrow != 0 {
+			sums[c.Reference] += c.State.Reserved + c.State.Released + c.State.Refunded
+		}
+	}
+	return s.auditEscrows(ctx, a, tenant, sums)
+}
+
+func (a *Audit) add(b *Audit) {
+	a.Cases += b.Cases
+	a.Runs += b.Runs
+	a.Receipts += b.Receipts
+	a.Chains += b.Chains
+	a.EarlyAttempts += b.EarlyAttempts
+	for k, v := range b.Heads {
+		a.Heads[k] = v
+	}
+	for k, v := range b.Broken {
+		a.fail(k, "%s", v)
+	}
+}
+
+func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sums map[string]int64) error {
+	escrows, err := s.journal.Escrows(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, e := range escrows {
+		if e.Committed != sums[e.Reference] {
+			a.fail(InvariantEscrows, "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sums[e.Reference])
+		}
+		if e.Committed > e.Held+e.Breached {
+			a.fail(InvariantEscrows, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, e.Committed, e.Held)
+		}
+	}
+	return nil
+}
+
+// auditCase checks one case: its stored runs against its receipts.
+func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt) *Audit {
+	c := runs[0].Case
+	a := &Audit{Cases: 1, Runs: len(runs), Receipts: int64(len(rs)), Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
+	head, err := receipts.Verifier{}.Verify(c.ID, rs)
+	switch {
+	case err != nil:
+		a.fail(InvariantChains, "%v", err)
+	case head != c.Head:
+		a.fail(InvariantChains, "case %s: the trail ends at %d, the case says %d", c.ID, head.Seq, c.Head.Seq)
+	default:
+		a.Chains = 1
+	}
+	a.Heads[c.ID] = head
+	a.EarlyAttempts = earlyAttempts(rs)
+	history, err := receipts.Fold(rs)
+	if err != nil {
+		a.fail(InvariantBudgets, "%v", err)
+		return a
+	}
+	auditRuns(a, runs, history)
+	if c.Kind == postgres.KindSettlement {
+		auditSettlement(a, runs, rs)
+	}
+	return a
+}
+
+// earlyAttempts counts attempts that started before the time their run was given.
+func earlyAttempts(rs []receipts.Receipt) (n int) {
+	due := map[receipts.RunID]time.Time{}
+	for _, r := range rs {
+		switch r.Subtype {
+		case receipts.RetryScheduled, receipts.AttemptInterrupted:
+			if p, err := r.Payload(); err == nil {
+				due[r.Run] = p.NextRetryAt
+			}
+		case receipts.AttemptStarted:
+			if r.At.Before(due[r.Run]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
+	c := runs[0].Case
+	state, err := refold(rs)
+	if err != nil {
+		a.fail(InvariantFold, "case %s: %v", c.ID, err)
+		return
+	}
+	if state != c.State {
+		a.fail(InvariantFold, "case %s: stored %+v, receipts say %+v", c.ID, c.State, state)
+	}
+	for _, s := range runs {
+		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
+			a.fail(InvariantLetters, "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
+		}
+	}
+	holders := 0
+	for _, s := range runs {
+		if s.Run.Holds() {
+			holders++
+		}
+	}
+	if holders > 1 {
+		a.fail(InvariantAccounted, "case %s is held by %d runs", c.ID, holders)
+	}
+	if holders == 0 && !atRest(runs) {
+		a.fail(InvariantAccounted, "case %s is %q, and no run or letter carries it", c.ID, c.State.Progression)
+	}
+}
+
+// atRest reports whether a case without a live run or open letter is where one may
+// be left: settled in full or in part, cancelled, or its letter let go.
+func atRest(runs []postgres.Snapshot) bool {
+	switch p := runs[0].Case.State.Progression; p {
+	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
+		return true
+	case settlement.DisputeReady:
+		return runs[len(runs)-1].Run.Letter == background.LetterPurged
+	}
+	return false
+}
+
+// auditRuns compares each stored run with what the receipts tell of it.
+func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
+	if len(h.Runs) != len(runs) {
+		a.fail(InvariantAccounted, "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
+	}
+	for _, s := range runs {
+		r, told := s.Run, h.Runs[s.Run.ID]
+		if told.State != string(r.State) || told.Letter != string(r.Letter) || told.Attempts != r.Attempt ||
+			told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries || told.Class != string(r.Class) {
+			a.fail(InvariantFold, "run %s: stored %s/%s/%d/%d/%d/%s, the receipts say %s/%s/%d/%d/%d/%s", r.ID,
+				r.State, r.Letter, r.Attempt, r.BudgetSpent, r.Recoveries, r.Class,
+				told.State, told.Letter, told.Attempts, told.BudgetSpent, told.Recoveries, told.Class)
+		}
+		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
+			a.fail(InvariantBudgets, "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
+		}
+		deaths := 0
+		for _, at := range told.Attempt {
+			if at.EndedBy == receipts.DeadLettered {
+				deaths++
+			}
+		}
+		if deaths > 1 || (r.State == background.DeadLettered) == told.DeadAt.IsZero() {
+			a.fail(InvariantLetters, "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
+		}
+	}
+	if h.UnknownOpen != runs[0].Run.UnknownOpen {
+		a.fail(InvariantFold, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+	}
+}
+
+// perCase groups a stream that is ordered by case.
+func perCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
+	return func(yield func([]receipts.Receipt, error) bool) {
+		var group []receipts.Receipt
+		for r, err := range rs {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(group) > 0 && group[0].Case != r.Case {
+				if !yield(group, nil) {
+					return
+				}
+				group = nil
+			}
+			group = append(group, r)
+		}
+		if len(group) > 0 {
+			yield(group, nil)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Errors of Cancel beside ErrNotFound.
+var (
+	// ErrReconcileFirst: an attempt's outcome is unknown; to cancel could hide a payment.
+	ErrReconcileFirst = background.ErrReconcileFirst
+	// ErrEnded: the run has ended; there is nothing to cancel.
+	ErrEnded = errors.New("postadjudication: the run has ended")
+)
+
+// Cancel ends a run that waits and has moved no money, now. Of a running one it
+// asks: when the attempt ends and nothing may have been paid, the run is cancelled,
+// else the request has no effect. The status tells which: State cancelled, or
+// CancelAsked. Actor and reason are kept in the receipt and must not be empty.
+func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (Status, error) {
+	if actor == "" || len(actor) > 128 || !plainText(actor) {
+		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
+	}
+	if reason == "" || len(reason) > 1024 || !plainText(reason) {
+		return Status{}, &FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
+	}
+	move := newID()
+	for {
+		snap, err := s.journal.Snapshot(ctx, id)
+		switch {
+		case err != nil:
+			return Status{}, err
+		case tenant == "" || snap.Run.Tenant != tenant:
+			return Status{}, ErrNotFound
+		case snap.Run.State == background.Cancelled || snap.Run.CancelAsked:
+			return statusOf(snap.Run), nil
+		case !snap.Run.State.Live():
+			return statusOf(snap.Run), ErrEnded
+		case snap.Run.State == background.Running:
+			if _, err := s.journal.AskCancel(ctx, tenant, id, actor, clean(reason, 1024)); err != nil {
+				return Status{}, err
+			}
+			continue
+		}
+		m := background.Move{ID: move, Run: snap.Run, Fact: receipts.Cancelled, At: s.now(), Actor: actor, Reason: reason}
+		run, err := s.recorder(snap.Run.Family).Record(ctx, m)
+		if errors.Is(err, background.ErrLostGuard) {
+			continue
+		}
+		if err != nil {
+			return statusOf(run), err
+		}
+		s.manager.Wake(id)
+		return statusOf(run), nil
+	}
+}
+
+// recorder is who records moves of a family's runs. A process without an executor
+// can still record what a person asks for.
+func (s *Service) recorder(name string) interface {
+	Record(context.Context, background.Move) (background.Run, error)
+} {
+	if p, ok := s.plain[name]; ok {
+		return p
+	}
+	if name != Family {
+		return &plainFamily{journal: s.journal}
+	}
+	return &family{journal: s.journal}
+}

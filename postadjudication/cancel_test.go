@@ -1,0 +1,134 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func (r *rig) cancel(s Submitted) (Status, error) {
+	return r.Cancel(context.Background(), "acme", s.Run, "user:ada", "the parties agreed")
+}
+
+func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.mustSubmit(release(1))
+	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+		t.Errorf("twice: %+v, %v", st, err)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
+		t.Errorf("case %+v", c)
+	}
+	again := r.mustSubmit(release(1))
+	if again.Reply != Created || again.Run == s.Run {
+		t.Errorf("submitted again: %+v", again)
+	}
+	r.work().atRest()
+	r.sound()
+}
+
+func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	s := r.work().mustSubmit(release(1))
+	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	r.atRest()
+	if n := r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	r.sound()
+}
+
+// A running attempt decides at its end: cancelled when nothing may have been paid,
+// else the request has no effect.
+func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer func(*rig, Call) Answer
+		want   background.State
+	}{
+		"refused": {func(*rig, Call) Answer { return busy429() }, background.Cancelled},
+		"paid":    {func(r *rig, c Call) Answer { return r.escrow.pay(c, c.Amount.Minor) }, background.Succeeded},
+		"lost": {func(r *rig, c Call) Answer {
+			if c.Attempt == 1 {
+				return noAnswer()
+			}
+			return r.escrow.pay(c, c.Amount.Minor)
+		}, background.Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			called, answer := make(chan struct{}, 3), make(chan struct{})
+			r.escrow.script = func(_ context.Context, call Call) Answer {
+				called <- struct{}{}
+				<-answer
+				return c.answer(r, call)
+			}
+			s := r.work().mustSubmit(release(1))
+			<-called
+			if st, err := r.cancel(s); err != nil || !st.CancelAsked || st.State != background.Running {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			close(answer)
+			r.atRest()
+			st, err := r.Status(context.Background(), "acme", s.Run)
+			if err != nil || st.State != c.want {
+				t.Errorf("%+v, %v", st, err)
+			}
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancelled' AND actor = 'user:ada'`); (n == 1) != (c.want == background.Cancelled) {
+				t.Errorf("%d receipts name who cancelled", n)
+			}
+			r.sound()
+		})
+	}
+}
+
+func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = time.Hour; c.Policy.MaxDelay = time.Hour })
+	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	s := r.work().mustSubmit(release(1))
+	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) || st.State != background.Scheduled {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Outcome == settlement.Refund {
+			return refused()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	for _, s := range []Submitted{r.mustSubmit(release(1)), r.mustSubmit(refund(2))} {
+		r.atRest()
+		if st, err := r.cancel(s); !errors.Is(err, ErrEnded) {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	if _, err := r.Cancel(context.Background(), "other", r.mustSubmit(release(1)).Run, "user:eve", "mine"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another tenant's run: %v", err)
+	}
+	if _, err := r.Cancel(context.Background(), "", r.mustSubmit(release(1)).Run, "user:eve", "all"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no tenant: %v", err)
+	}
+	r.sound()
+}

@@ -1,0 +1,105 @@
+package postadjudication
+
+import (
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// What a failure's texts may weigh in a receipt, in bytes.
+const (
+	maxType    = 64
+	maxCode    = 64
+	maxMessage = 2 << 10
+	maxStack   = 8 << 10
+)
+
+// redacted is the move with every free text cleaned: the one place where text of
+// executors and handlers enters receipts, rows and events.
+func redacted(m background.Move) background.Move {
+	m.Reason = clean(m.Reason, maxMessage)
+	m.Result.Reference = clean(m.Result.Reference, 128)
+	if f := m.Result.Failure; f != nil {
+		m.Result.Failure = &background.Failure{
+			Type: clean(f.Type, maxType), Code: clean(f.Code, maxCode), Message: clean(f.Message, maxMessage), Stack: clean(f.Stack, maxStack),
+		}
+	}
+	return m
+}
+
+func clean(s string, limit int) string {
+	s = redact.Text(s)
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	return receipts.CleanText(s)
+}
+
+// evidence is what a receipt says of a move: what happened, and the counts after.
+func evidence(m background.Move, before, after background.Run) receipts.Payload {
+	p := receipts.Payload{
+		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
+		UnknownOpen: after.UnknownOpen, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
+	}
+	ended := before.State == background.Running
+	if ended || m.Fact == receipts.AnsweredLate {
+		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
+	}
+	if f := m.Result.Failure; f != nil {
+		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
+	}
+	switch m.Fact {
+	case receipts.AttemptStarted:
+		p.Attempt = after.Attempt
+		p.DispatchReference = dispatchReference(after)
+	case receipts.AnsweredLate:
+		p.Attempt = m.Run.Attempt
+	case receipts.RetryScheduled:
+		p.NextRetryAt, p.DispatchReference = after.DueAt, dispatchReference(after)
+	case receipts.AttemptInterrupted:
+		p.NextRetryAt = after.DueAt
+	case receipts.DeadLettered:
+		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, whyDead(after)
+		p.DispatchReference = dispatchReference(after)
+	case receipts.Cancelled:
+		p.Reason = m.Reason
+		if p.Reason == "" {
+			p.Reason = before.CancelReason
+		}
+	case receipts.Reconciled:
+		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
+	}
+	return p
+}
+
+// dispatchReference is the id of the asynq task that delivers the run now.
+func dispatchReference(r background.Run) string { return fmt.Sprintf("%s.%d", r.ID, r.Bell) }
+
+func whyDead(r background.Run) string {
+	if r.Failure == nil || r.Failure.Message == "" {
+		return r.Reason
+	}
+	return r.Failure.Message
+}
+
+func actorOf(m background.Move) string {
+	switch {
+	case m.Actor != "":
+		return m.Actor
+	case m.Fact == receipts.Cancelled && m.Run.CancelBy != "":
+		return m.Run.CancelBy
+	}
+	return "worker:" + m.Worker
+}
+
+// moneyDrafts are the receipts that money leaves beside the move's own.
+func moneyDrafts(m background.Move, run background.Run, e settlement.Effect) []receipts.Draft {
+	if e.Excess <= 0 {
+		return nil
+	}
+	return []receipts.Draft{{Run: run.ID, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
+		Payload: receipts.Payload{Attempt: run.Attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
+}

@@ -1,0 +1,237 @@
+package postadjudication
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func TestReleaseSettlesAndRefundRefunds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.mustSubmit(release(1))
+	r.mustSubmit(refund(2))
+	r.atRest()
+	for n, want := range map[int]settlement.Status{1: settlement.Settled, 2: settlement.Refunded} {
+		if c := r.caseOf(release(n)); c.Progression != want || c.Moved != 1000 || c.Reserved != 0 || c.Lifecycle != "" {
+			t.Errorf("case %d: %+v", n, c)
+		}
+	}
+	r.sound()
+}
+
+// An exhausted run leaves exactly the trail and the state that the policy promises.
+func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []receipts.Subtype
+	var last receipts.Payload
+	for _, rc := range trail {
+		got = append(got, rc.Subtype)
+		if last, err = rc.Payload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []receipts.Subtype{receipts.Submitted, receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted,
+		receipts.RetryScheduled, receipts.AttemptStarted, receipts.DeadLettered}
+	if len(got) != len(want) {
+		t.Fatalf("receipts: %v", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("receipts: %v", got)
+		}
+	}
+	if last.Attempts != 3 || last.Outcome != "release" || last.DeadLetteredAt.IsZero() || last.ReasonCode != background.ReasonRetryExhausted ||
+		last.OutcomeClass != string(NotExecuted) || last.Error.Code != "429" || trail[6].Source != receipts.SourceRetry {
+		t.Errorf("dead-lettered: %+v", last)
+	}
+	c := r.caseOf(release(1))
+	want2 := settlement.State{Adjudication: settlement.Release, Progression: settlement.DisputeReady, ReasonCode: "escalate",
+		Reason: "post-adjudication execution dead-lettered", Lifecycle: "re-escalated", Generation: 1, Asked: 1000, Reserved: 1000}
+	if c.State != want2 || c.Runs[0].Letter != background.LetterOpen {
+		t.Errorf("case: %+v", c)
+	}
+	r.sound()
+}
+
+func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt < 3 {
+			return busy429()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	st, err := r.Status(context.Background(), "acme", s.Run)
+	if err != nil || st.State != background.Succeeded || st.Attempts != 3 || st.BudgetSpent != 2 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// A lost answer may hide a payment: a refusal that follows does not clear it.
+func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt == 1 {
+			r.escrow.pay(c, c.Amount.Minor)
+			return noAnswer()
+		}
+		return refused()
+	}
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	st, err := r.Status(context.Background(), "acme", s.Run)
+	if err != nil || st.State != background.DeadLettered || st.Class != Unknown {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	higher := refund(1)
+	higher.Generation = 2
+	if got := r.mustSubmit(higher); got.Reply != ReconcileFirst {
+		t.Errorf("re-adjudication while money is unknown: %s", got.Reply)
+	}
+	r.sound()
+}
+
+// Before a run with an unknown outcome dies, the escrow service is asked.
+func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.pay(c, c.Amount.Minor)
+		return noAnswer()
+	}
+	r.work().mustSubmit(release(1))
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// Past the lifetime of its operation key a call could pay twice: it is not made.
+func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = 0
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	st, err := r.Status(context.Background(), "acme", s.Run)
+	if err != nil || st.State != background.DeadLettered || st.ReasonCode != background.ReasonOutcomeUnknown || st.Attempts != 1 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if n := r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	r.sound()
+}
+
+func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt == 1 {
+			r.escrow.pay(c, c.Amount.Minor)
+			panic("after the money moved")
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := trail[2].Payload()
+	if err != nil || p.AttemptClass != string(Unknown) || p.Error.Type != background.FailurePanic || p.Error.Stack == "" {
+		t.Errorf("receipt of the panic: %+v, %v", p, err)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// An answer that comes after the limit, having paid, settles the case and ends the
+// run that waits.
+func TestLateAnswerThatPaidIsAFact(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit = 100 * time.Millisecond
+		c.Policy.BaseDelay = time.Hour
+		c.Policy.MaxDelay = time.Hour
+	})
+	answer := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the attempt has timed out", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	close(answer)
+	r.atRest()
+	st, err := r.Status(context.Background(), "acme", s.Run)
+	if err != nil || st.State != background.Succeeded || st.Class != Executed {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.UnknownOpen != 0 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, min(400, c.Amount.Minor)) }
+	r.work().mustSubmit(release(1))
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Released != 400 || c.Reserved != 0 {
+		t.Errorf("case %+v", c)
+	}
+	rest := refund(1)
+	rest.Generation, rest.Amount = 2, euros(400)
+	if s := r.mustSubmit(rest); s.Reply != Created {
+		t.Fatalf("reply %s", s.Reply)
+	}
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Progression != settlement.Refunded || c.Released != 400 || c.Refunded != 400 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// More money than was reserved is still a fact: recorded, with a breach.
+func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, 1500) }
+	r.work().mustSubmit(release(1))
+	r.atRest()
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
+		t.Errorf("%d breach receipts", n)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.escrows WHERE committed = 1500 AND held = 1000 AND breached = 500`); n != 1 {
+		t.Error("the escrow does not show the breach")
+	}
+	r.sound()
+}

@@ -1,0 +1,74 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/hex"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Outcome classes of one call, re-exported for executors.
+const (
+	Executed    = background.Executed
+	NotExecuted = background.NotExecuted
+	Unknown     = background.Unknown
+)
+
+// Class says what is known of the money after a call.
+type Class = background.Class
+
+// OperationKey is the idempotency key given to the escrow service: the SHA-256
+// of tenant, escrow service, transaction receipt, outcome, generation and epoch.
+// It is the same for every attempt, so that a repeated call cannot pay twice.
+type OperationKey [32]byte
+
+// String is the key as it goes over the wire: 64 hexadecimal digits.
+func (k OperationKey) String() string { return hex.EncodeToString(k[:]) }
+
+// Call is one call of an escrow service.
+type Call struct {
+	OperationKey OperationKey
+	Request      []byte // stored with the key, the same bytes on every attempt
+	Tenant       string
+	Target       string // the escrow service's name
+	Outcome      settlement.Outcome
+	Amount       settlement.Money
+	Run          background.RunID
+	Attempt      int
+}
+
+// Answer is what a call, or a lookup, told. An executor that answers with class
+// Executed states in Moved how much was moved for this operation key in all.
+type Answer struct {
+	Class      Class
+	Retry      bool          // whether calling again may help; ignored when executed
+	Moved      int64         // minor units; at least 1 when executed
+	Reference  string        // the escrow service's name of the effect
+	RetryAfter time.Duration // 0 unless the escrow service asked to wait
+	Type       string        // stable name of the failure, such as "http.refused"; policies match it
+	Code       string        // the escrow service's own code
+	Message    string        // free text, redacted before it is kept
+}
+
+// Executor calls an escrow service. It MUST pass OperationKey on, MUST NOT
+// change Request, and MUST answer Unknown whenever it can't tell whether money
+// moved. It must be safe for concurrent use.
+type Executor interface {
+	Execute(ctx context.Context, c Call) Answer
+	// KeyLifetime is for how long after the first call the escrow service still
+	// recognises an operation key. Zero means that no call may follow an unknown
+	// one; Forever means that keys never expire.
+	KeyLifetime() time.Duration
+}
+
+// Forever is the lifetime of operation keys that never expire.
+const Forever time.Duration = 1<<63 - 1
+
+// Lookuper is implemented by executors that can ask what became of an operation
+// key: Executed with the amount moved, NotExecuted when it is proven that nothing
+// was and nothing will be moved, else Unknown.
+type Lookuper interface {
+	Lookup(ctx context.Context, c Call) Answer
+}

@@ -1,0 +1,171 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// keyMargin is taken off the lifetime of an operation key: a call that is let
+// through must reach the escrow service while it still knows the key.
+const keyMargin = 5 * time.Second
+
+// family is the settlement family: its handler calls the escrow service, its
+// record keeps settlement, escrow and evidence in step with the run.
+type family struct {
+	journal  *postgres.Journal
+	executor Executor
+	limit    time.Duration
+}
+
+func (f *family) Name() string             { return Family }
+func (f *family) TimeLimit() time.Duration { return f.limit }
+
+// Handle calls the escrow service once.
+func (f *family) Handle(ctx context.Context, a background.Attempt) background.Result {
+	call, err := callOf(a.Run, a.Number)
+	if err != nil {
+		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
+	}
+	return resultOf(f.executor.Execute(ctx, call))
+}
+
+// Lookup asks the escrow service what became of the run's operation key.
+func (f *family) Lookup(ctx context.Context, r background.Run) background.Result {
+	asker, ok := f.executor.(Lookuper)
+	if !ok {
+		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "the executor has no lookup"}}
+	}
+	call, err := callOf(r, r.Attempt)
+	if err != nil {
+		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
+	}
+	return resultOf(asker.Lookup(ctx, call))
+}
+
+func callOf(r background.Run, attempt int) (Call, error) {
+	var request struct {
+		Amount  settlement.Money   `json:"amount"`
+		Outcome settlement.Outcome `json:"outcome"`
+	}
+	if err := json.Unmarshal(r.Payload, &request); err != nil {
+		return Call{}, err
+	}
+	return Call{
+		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
+		Outcome: request.Outcome, Amount: request.Amount,
+	}, nil
+}
+
+// resultOf takes an executor at its word only as far as the word makes sense: a
+// class that is none, or a success that moved nothing, is an unknown outcome.
+func resultOf(a Answer) background.Result {
+	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
+	switch {
+	case a.Class == Executed && a.Moved >= 1 && a.Moved <= settlement.MaxMinor:
+		r.Moved = a.Moved
+		return r
+	case a.Class == Executed:
+		a.Type, a.Message = "executor.unreadable", "the executor answered executed without a readable amount"
+		r.Class, r.Retry = Unknown, true
+	case a.Class != NotExecuted && a.Class != Unknown:
+		r.Class, r.Retry = Unknown, true
+	}
+	if a.Type == "" {
+		a.Type = "executor.unspecified"
+	}
+	r.Failure = &background.Failure{Type: a.Type, Code: a.Code, Message: a.Message}
+	return r
+}
+
+// Record commits a move of a run with its case, escrow and receipts.
+func (f *family) Record(ctx context.Context, m background.Move) (background.Run, error) {
+	m = redacted(m)
+	if m.Fact == receipts.AnsweredLate {
+		return f.recordLate(ctx, m)
+	}
+	s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) { return f.decide(m, s) })
+	return s.Run, err
+}
+
+// decide gives the change that a move makes of a case as it is.
+func (f *family) decide(m background.Move, s postgres.Snapshot) (postgres.Change, error) {
+	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(s.Run, m.At) {
+		return postgres.Change{}, background.ErrKeyExpired
+	}
+	run, err := m.Apply(s.Run)
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	state, effect, err := settle(s, m)
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	after := postgres.Snapshot{Case: s.Case, Run: run}
+	after.Case.State = state
+	p := evidence(m, s.Run, run)
+	p.Outcome = string(state.Adjudication)
+	if state != s.Case.State {
+		p.Settlement = snapshotOf(state)
+	}
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: p}}
+	drafts = append(drafts, moneyDrafts(m, run, effect)...)
+	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
+}
+
+// keyMayBeOver guards the call after an unknown one: past the key's lifetime the
+// escrow service would take a repetition for a new order, and pay twice.
+func (f *family) keyMayBeOver(r background.Run, at time.Time) bool {
+	if r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() {
+		return false
+	}
+	life := f.executor.KeyLifetime()
+	return life != Forever && !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit))
+}
+
+// settle is the settlement after a move of the run that holds the case.
+func settle(s postgres.Snapshot, m background.Move) (settlement.State, settlement.Effect, error) {
+	e, ok := factOf(m)
+	if !ok {
+		return s.Case.State, settlement.Effect{}, nil
+	}
+	if e.Fact == settlement.Executed {
+		e.Outcome = s.Case.State.Adjudication
+		e.Repeated = s.Run.Class == Executed || s.Case.State.Moved > 0
+	}
+	state, effect, err := settlement.Apply(s.Case.State, e)
+	var refused *settlement.Refused
+	if errors.As(err, &refused) {
+		return state, effect, background.ErrLostGuard
+	}
+	return state, effect, err
+}
+
+func factOf(m background.Move) (settlement.Event, bool) {
+	switch m.Fact {
+	case receipts.AttemptStarted:
+		return settlement.Event{Fact: settlement.AttemptStarted}, true
+	case receipts.RetryScheduled:
+		return settlement.Event{Fact: settlement.RetryScheduled}, true
+	case receipts.AttemptInterrupted:
+		return settlement.Event{Fact: settlement.AttemptInterrupted}, true
+	case receipts.DeadLettered:
+		return settlement.Event{Fact: settlement.DeadLettered}, true
+	case receipts.Cancelled:
+		return settlement.Event{Fact: settlement.Cancelled}, true
+	case receipts.AttemptSucceeded:
+		return settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved}, true
+	case receipts.Reconciled, receipts.AnsweredLate:
+		if m.Result.Class == Executed {
+			return settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved}, true
+		}
+		return settlement.Event{Fact: settlement.Reconciled}, m.Fact == receipts.Reconciled
+	}
+	return settlement.Event{}, false
+}

@@ -1,0 +1,160 @@
+package postadjudication
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Plain is a family of the caller's own: tasks that move no money. They share
+// policy, bells, dead letters and the receipt trail with settlements.
+type Plain struct {
+	Name      string             // lower-case letters, digits and dashes; stored with each run
+	Policy    retrypolicy.Policy // normalised
+	TimeLimit time.Duration      // per attempt; 30s when 0
+	Handle    func(ctx context.Context, a background.Attempt) background.Result
+}
+
+// Task is one task of a plain family.
+type Task struct {
+	Tenant   string
+	Family   string
+	RetryKey string // what makes it the same task; empty means that every task is its own
+	Payload  json.RawMessage
+	Actor    string
+}
+
+var familyName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+func (p Plain) validate() error {
+	switch {
+	case !familyName.MatchString(p.Name) || p.Name == Family:
+		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and not %q", p.Name, Family)
+	case p.Handle == nil:
+		return fmt.Errorf("family %q: Handle is missing", p.Name)
+	case p.Policy.OnExhaustion == retrypolicy.Discard:
+		return fmt.Errorf("family %q: a run that ends without success is always kept as a dead letter", p.Name)
+	}
+	return p.Policy.Validate()
+}
+
+// plainFamily records the moves of a plain family.
+type plainFamily struct {
+	Plain
+	journal *postgres.Journal
+}
+
+func (f *plainFamily) Name() string { return f.Plain.Name }
+
+func (f *plainFamily) TimeLimit() time.Duration {
+	if f.Plain.TimeLimit > 0 {
+		return f.Plain.TimeLimit
+	}
+	return 30 * time.Second
+}
+
+func (f *plainFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
+	return f.Plain.Handle(ctx, a)
+}
+
+// Lookup finds nothing: a plain family has nobody to ask.
+func (f *plainFamily) Lookup(context.Context, background.Run) background.Result {
+	return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
+}
+
+// Record commits a move with its receipt.
+func (f *plainFamily) Record(ctx context.Context, m background.Move) (background.Run, error) {
+	m = redacted(m)
+	s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+		run, err := m.Apply(s.Run)
+		if err != nil {
+			return postgres.Change{}, err
+		}
+		return postgres.Change{
+			Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run},
+			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: evidence(m, s.Run, run)}},
+		}, nil
+	})
+	return s.Run, err
+}
+
+// SubmitTask hands over a task of a plain family. A live task with the same retry
+// key is answered Deduplicated, an open dead letter DeadLettered; a task that has
+// ended otherwise makes way for the new one.
+func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
+	f, ok := s.plain[t.Family]
+	if !ok {
+		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
+	}
+	if err := t.validate(); err != nil {
+		return Submitted{}, err
+	}
+	return s.submit(ctx, s.taskSubmission(f, t))
+}
+
+func (t Task) validate() error {
+	var errs []error
+	if t.Tenant == "" || len(t.Tenant) > 128 || !plainText(t.Tenant) {
+		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be 1 to 128 bytes of plain text"})
+	}
+	if len(t.RetryKey) > 256 || !plainText(t.RetryKey) {
+		errs = append(errs, &FieldError{Field: "retry_key", Problem: "must be at most 256 bytes of plain text"})
+	}
+	if len(t.Actor) > 128 || !plainText(t.Actor) {
+		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
+	}
+	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
+		errs = append(errs, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
+	} else if field, found := redact.Find(t.Payload); found {
+		errs = append(errs, &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"})
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) taskSubmission(f *plainFamily, t Task) postgres.Submission {
+	now, id := s.now(), background.RunID(newID())
+	if t.RetryKey == "" {
+		t.RetryKey = id.String()
+	}
+	if t.Actor == "" {
+		t.Actor = "system:caller"
+	}
+	subject := f.Plain.Name + ":" + t.RetryKey
+	run := background.Run{
+		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.Plain.Name, RetryKey: t.RetryKey,
+		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: f.Policy.Normalize(), Payload: t.Payload,
+		State: background.Pending, LastMove: newID(), DueAt: now, Bell: 1,
+	}
+	draft := func(r background.Run) []receipts.Draft {
+		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode()}}}
+	}
+	return postgres.Submission{
+		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,
+		Open: func() (postgres.Change, error) {
+			kase := postgres.Case{ID: run.Case, Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), Holder: id}
+			return postgres.Change{Move: run.LastMove, After: postgres.Snapshot{Case: kase, Run: run}, Drafts: draft(run)}, nil
+		},
+		Decide: func(seen postgres.Snapshot) (postgres.Change, error) {
+			switch {
+			case seen.Run.State.Live():
+				return postgres.Change{}, refusal(Deduplicated)
+			case seen.Run.Letter == background.LetterOpen:
+				return postgres.Change{}, refusal(DeadLettered)
+			}
+			next, after := run, seen
+			next.Case, after.Case.Holder, after.Run.LastMove = seen.Case.ID, id, run.LastMove
+			return postgres.Change{Move: run.LastMove, Before: seen, After: after, New: &next, Drafts: draft(next)}, nil
+		},
+	}
+}

@@ -1,0 +1,131 @@
+package postadjudication
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// A process that shuts down while a run waits in place leaves it scheduled, and
+// another process finishes it.
+func TestShutdownWithARunWaitingInPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt == 1 {
+			return busy429()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	r.stopWork()
+	st, err := r.Status(context.Background(), "acme", s.Run)
+	if err != nil || st.State != background.Scheduled || st.Attempts != 1 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	joinRig(t, r.url, r.redis, r.escrow).work()
+	r.atRest()
+	if st, err = r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// Two processes get every bell twice; each attempt happens once.
+func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt < 3 {
+			return busy429()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	joinRig(t, r.url, r.redis, r.escrow).work()
+	const n = 50
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			s := r.mustSubmit(release(i))
+			for bell := 2; bell < 4; bell++ { // bells of the run that nobody raised in the journal
+				run := s.run
+				run.Bell = bell
+				if err := r.manager.Bell(context.Background(), run); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	r.atRest()
+	if calls := r.escrow.totalCalls(); calls != 3*n {
+		t.Errorf("%d calls, %d attempts", calls, 3*n)
+	}
+	r.sound()
+}
+
+// The journal's connections die in the middle of the work, again and again: every
+// outcome is still written once.
+func TestLostConnectionsLoseNoOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		tick := time.NewTicker(30 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if _, err := r.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	const n = 200
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			for {
+				s, err := r.Submit(context.Background(), release(i))
+				if err == nil && s.Reply.Accepted() {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	r.untilTrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
+	close(stop)
+	killer.Wait()
+	r.sound()
+}
+
+// untilTrying is until, over connections that may be killed.
+func (r *rig) untilTrying(what, query string, args ...any) {
+	r.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var ok bool
+		if err := r.db.QueryRow(query, args...).Scan(&ok); err == nil && ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("still not so: %s", what)
+		}
+	}
+}

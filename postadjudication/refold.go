@@ -1,0 +1,76 @@
+package postadjudication
+
+import (
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// refolded is a settlement derived from nothing but the receipts of its case, by
+// the rules of package settlement.
+type refolded struct {
+	state    settlement.State
+	keys     map[receipts.RunID]string             // operation key of each run
+	outcomes map[receipts.RunID]settlement.Outcome // what each run was to do
+	paid     map[string]bool                       // operation keys whose payment is counted
+}
+
+// refold derives the settlement of a case. It fails where a receipt carries a
+// settlement that does not follow from those before it.
+func refold(rs []receipts.Receipt) (settlement.State, error) {
+	f := refolded{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
+	for _, r := range rs {
+		p, err := r.Payload()
+		if err != nil {
+			return f.state, err
+		}
+		e, ok := f.event(r, p)
+		if !ok {
+			continue
+		}
+		next, _, err := settlement.Apply(f.state, e)
+		if err != nil {
+			return f.state, fmt.Errorf("receipt %s: %w", r.ID(), err)
+		}
+		f.state = next
+		if p.Settlement != nil && *p.Settlement != *snapshotOf(next) {
+			return f.state, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
+		}
+	}
+	return f.state, nil
+}
+
+// event is the settlement fact that a receipt records, if it records one.
+func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+	switch r.Subtype {
+	case receipts.Submitted:
+		return f.submitted(r, p)
+	case receipts.AttemptSucceeded:
+		return f.executed(r.Run, p.Moved), true
+	case receipts.AnsweredLate:
+		return f.executed(r.Run, p.Moved), p.AttemptClass == string(Executed)
+	case receipts.Reconciled:
+		if p.Finding == string(Executed) {
+			return f.executed(r.Run, p.Moved), true
+		}
+	}
+	return factOf(background.Move{Fact: r.Subtype})
+}
+
+func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
+	f.keys[r.Run], f.outcomes[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome)
+	e := settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Outcome(p.Outcome), Generation: p.Generation, Amount: p.Amount}
+	if p.Readjudicated {
+		e.Fact = settlement.Readjudicated
+	}
+	return e, true
+}
+
+func (f *refolded) executed(run receipts.RunID, moved int64) settlement.Event {
+	key := f.keys[run]
+	e := settlement.Event{Fact: settlement.Executed, Paid: moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
+	f.paid[key] = true
+	return e
+}

@@ -1,0 +1,94 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// Reply is what became of a submission. Replies are values, not errors: each is
+// a fact that the caller can act on.
+type Reply string
+
+// The replies.
+const (
+	// Created: the run is committed and will execute. Everything else leaves the
+	// journal as it was.
+	Created Reply = "created"
+	// Deduplicated: the same adjudication is being executed by the run named.
+	Deduplicated Reply = "deduplicated"
+	// AlreadyExecuted: the adjudication was executed, or the case has ended.
+	AlreadyExecuted Reply = "already_executed"
+	// DeadLettered: the run named died on it; fork that one.
+	DeadLettered Reply = "dead_lettered"
+	// ReconcileFirst: it is not known whether money moved; find out first.
+	ReconcileFirst Reply = "reconcile_first"
+	// RetryKeyMismatch: the same generation came with other content.
+	RetryKeyMismatch Reply = "retry_key_mismatch"
+	// StaleGeneration: a higher generation was accepted before.
+	StaleGeneration Reply = "stale_generation"
+	// Conflicting: another outcome, or a higher generation while a run is live.
+	Conflicting Reply = "conflicting_adjudication"
+	// ExceedsHeld: the escrow holds less than this and what it has committed.
+	ExceedsHeld Reply = "exceeds_held"
+	// EscrowMismatch: the escrow is known with another sum or currency.
+	EscrowMismatch Reply = "escrow_mismatch"
+	// Busy: another transaction holds the case or its escrow; ask again.
+	Busy Reply = "busy"
+	// IsolationUnsupported: the caller's transaction is not READ COMMITTED.
+	IsolationUnsupported Reply = "isolation_unsupported"
+)
+
+// Accepted reports whether the adjudication is, or has been, taken care of.
+func (r Reply) Accepted() bool { return r == Created || r == Deduplicated || r == AlreadyExecuted }
+
+// Submitted is what became of a submission, and the run that it is about: the new
+// one, or the one that stands in its place.
+type Submitted struct {
+	Reply Reply
+	Run   background.RunID
+	Case  background.CaseID
+	State background.State
+
+	run  background.Run
+	bell func(context.Context, background.Run) error
+}
+
+// Ring rings the run's bell, so that a worker takes it at once. After SubmitTx
+// call it when the transaction has committed; it is optional, the sweeper rings
+// for every run that nobody rang for. It does nothing for other replies than
+// Created.
+func (s Submitted) Ring(ctx context.Context) error {
+	if s.Reply != Created || s.bell == nil {
+		return nil
+	}
+	return s.bell(ctx, s.run)
+}
+
+// refusal carries a reply through the journal's Decide.
+type refusal Reply
+
+func (r refusal) Error() string { return "postadjudication: " + string(r) }
+
+// replyOf tells the reply behind what the journal returned; ok is false when it
+// is no reply but a fault.
+func replyOf(err error) (r Reply, ok bool) {
+	var refused refusal
+	switch {
+	case err == nil:
+		return Created, true
+	case errors.As(err, &refused):
+		return Reply(refused), true
+	case errors.Is(err, postgres.ErrExceedsHeld):
+		return ExceedsHeld, true
+	case errors.Is(err, postgres.ErrEscrowMismatch):
+		return EscrowMismatch, true
+	case errors.Is(err, postgres.ErrBusy):
+		return Busy, true
+	case errors.Is(err, postgres.ErrIsolation):
+		return IsolationUnsupported, true
+	}
+	return "", false
+}

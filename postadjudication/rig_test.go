@@ -1,0 +1,270 @@
+package postadjudication
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// rig is a service on real servers, with an escrow service whose every answer the
+// test scripts and whose ledger the test can judge by.
+type rig struct {
+	*Service
+	t        testing.TB
+	url      string
+	redis    asynq.RedisConnOpt
+	escrow   *scriptedEscrow
+	db       *sql.DB
+	moves    chan background.Move
+	stopWork func()
+}
+
+func newRig(t testing.TB, change ...func(*Config)) *rig {
+	t.Helper()
+	url := testkit.Migrated(t)
+	_, redis := testkit.Redis(t)
+	return joinRig(t, url, redis, newEscrow(), change...)
+}
+
+// joinRig is one more process on the servers of another rig.
+func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscrow, change ...func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
+	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t)}
+	for _, f := range change {
+		f(&c)
+	}
+	var err error
+	if r.Service, err = Open(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+	if r.db, err = sql.Open("postgres", url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.stopWork()
+		if err := r.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := r.db.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return r
+}
+
+func testLogger(t testing.TB) *zap.Logger {
+	if !testing.Verbose() {
+		return zap.NewNop()
+	}
+	l, err := zap.NewDevelopment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// work starts the workers of this rig; they stop when the test ends, or when
+// stopWork is called.
+func (r *rig) work() *rig {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.stopWork = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("run: %v", err)
+		}
+	})
+	return r
+}
+
+// until waits for a condition in the database; the query gives one bool.
+func (r *rig) until(what, query string, args ...any) {
+	r.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var ok bool
+		if err := r.db.QueryRow(query, args...).Scan(&ok); err != nil {
+			r.t.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+func (r *rig) atRest() {
+	r.t.Helper()
+	r.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
+}
+
+// sound checks the invariants, and that the escrow service paid each operation key
+// at most once and exactly what the journal says.
+func (r *rig) sound() *Audit {
+	r.t.Helper()
+	a, err := r.Audit(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range Invariants {
+		if v := a.Verdict(name); v != "ok" {
+			r.t.Errorf("invariant %q: %s", name, v)
+		}
+	}
+	if a.EarlyAttempts != 0 {
+		r.t.Errorf("%d attempts before their time", a.EarlyAttempts)
+	}
+	r.escrow.judge(r.t)
+	return a
+}
+
+func (r *rig) count(query string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.db.QueryRow(query, args...).Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+func (r *rig) mustSubmit(a Adjudication) Submitted {
+	r.t.Helper()
+	s, err := r.Submit(context.Background(), a)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rig) caseOf(a Adjudication) CaseStatus {
+	r.t.Helper()
+	c, err := r.Case(context.Background(), a.Tenant, a.TransactionReceiptID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func euros(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
+
+// release is an ordinary adjudication with an escrow of its own.
+func release(n int) Adjudication {
+	return Adjudication{Instruction: settlement.Instruction{
+		Tenant: "acme", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
+		AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: fmt.Sprintf("esc_%d", n), Outcome: settlement.Release,
+		Generation: 1, Amount: euros(1000), Held: euros(1000),
+	}}
+}
+
+func refund(n int) Adjudication {
+	a := release(n)
+	a.Outcome = settlement.Refund
+	return a
+}
+
+// scriptedEscrow answers calls as the test says, and keeps its own ledger.
+type scriptedEscrow struct {
+	mu      sync.Mutex
+	script  func(ctx context.Context, c Call) Answer // nil: pay
+	lookup  func(c Call) Answer                      // nil: by the ledger
+	life    time.Duration
+	effects map[OperationKey][]int64
+	calls   map[OperationKey]int
+	paid    map[string]map[settlement.Outcome]bool
+}
+
+func newEscrow() *scriptedEscrow {
+	return &scriptedEscrow{life: Forever, effects: map[OperationKey][]int64{}, calls: map[OperationKey]int{}, paid: map[string]map[settlement.Outcome]bool{}}
+}
+
+func (e *scriptedEscrow) KeyLifetime() time.Duration { return e.life }
+
+func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
+	e.mu.Lock()
+	e.calls[c.OperationKey]++
+	script := e.script
+	e.mu.Unlock()
+	if script == nil {
+		return e.pay(c, c.Amount.Minor)
+	}
+	return script(ctx, c)
+}
+
+// pay moves money once for a key, and says the same of it every time.
+func (e *scriptedEscrow) pay(c Call, minor int64) Answer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.effects[c.OperationKey]) == 0 {
+		e.effects[c.OperationKey] = append(e.effects[c.OperationKey], minor)
+	}
+	return Answer{Class: Executed, Moved: e.effects[c.OperationKey][0], Reference: "pay_" + c.OperationKey.String()[:8]}
+}
+
+func (e *scriptedEscrow) Lookup(_ context.Context, c Call) Answer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lookup != nil {
+		return e.lookup(c)
+	}
+	if paid := e.effects[c.OperationKey]; len(paid) > 0 {
+		return Answer{Class: Executed, Moved: paid[0], Reference: "looked up"}
+	}
+	return Answer{Class: NotExecuted}
+}
+
+func (e *scriptedEscrow) called(key OperationKey) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls[key]
+}
+
+func (e *scriptedEscrow) totalCalls() (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.calls {
+		n += c
+	}
+	return n
+}
+
+func (e *scriptedEscrow) judge(t testing.TB) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for key, effects := range e.effects {
+		if len(effects) != 1 {
+			t.Errorf("operation key %s was paid %d times", key, len(effects))
+		}
+	}
+}
+
+func busy429() Answer {
+	return Answer{Class: NotExecuted, Retry: true, Type: "http.rate_limited", Code: "429", Message: "slow down"}
+}
+func refused() Answer {
+	return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
+}
+func noAnswer() Answer {
+	return Answer{Class: Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
+}

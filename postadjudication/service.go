@@ -1,0 +1,157 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Config says what a Service is made of. Only DatabaseURL and Redis are needed to
+// hand over and to look; Executor is needed to Run.
+type Config struct {
+	DatabaseURL string             // postgres://...; always with sslmode
+	Redis       asynq.RedisConnOpt // any of asynq's
+	Executor    Executor           // calls the escrow service
+	Families    []Plain            // families of the caller's own
+
+	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
+	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0
+	Slots     int                // calls at once in this process; 64 when 0
+	Servers   int                // asynq servers in this process; 4 when 0
+	Shards    int                // queues per family; 2 when 0
+	Poll      time.Duration      // how often an idle asynq server looks; 5ms when 0
+	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
+	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
+	Worker    string             // this process in receipts; host name and pid when empty
+
+	Logger *zap.Logger                           // none when nil; what it is given is redacted first
+	Now    func() time.Time                      // time.Now when nil
+	OnMove func(background.Move, background.Run) // called after each committed move of this process
+}
+
+// Service is the one public door: it takes adjudications, executes them when Run
+// is called, and answers what became of them. It is safe for concurrent use.
+type Service struct {
+	journal *postgres.Journal
+	manager *background.Manager
+	plain   map[string]*plainFamily
+	policy  retrypolicy.Policy
+	log     *zap.Logger
+	clock   func() time.Time
+	runs    bool
+}
+
+// ErrNoExecutor means that Run was called on a Service without an Executor.
+var ErrNoExecutor = errors.New("postadjudication: Config.Executor is needed to run settlements")
+
+// ErrSchema means that the database's schema is missing, older or newer.
+var ErrSchema = postgres.ErrSchema
+
+// ErrNotFound means that the tenant has no such run or case.
+var ErrNotFound = background.ErrNotFound
+
+// Open connects to Postgres, checks the schema and prepares to reach Redis. It
+// starts no work; Run does.
+func Open(ctx context.Context, c Config) (*Service, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	journal, err := postgres.Open(ctx, c.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
+	families := []background.Family{}
+	if c.Executor != nil {
+		families = append(families, &family{journal: journal, executor: c.Executor, limit: c.TimeLimit})
+	}
+	for _, p := range c.Families {
+		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal}
+		families = append(families, s.plain[p.Name])
+	}
+	s.manager, err = background.New(background.Config{
+		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
+		Grace: c.Grace, SweepEvery: c.Sweep, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
+	})
+	if err != nil {
+		return nil, errors.Join(err, journal.Close())
+	}
+	return s, nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.DatabaseURL == "" || c.Redis == nil {
+		return c, errors.New("postadjudication: Config needs DatabaseURL and Redis")
+	}
+	if c.Policy.OnExhaustion == retrypolicy.Discard {
+		return c, errors.New("postadjudication: a settlement is never discarded; leave Policy.OnExhaustion at dead_letter")
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return c, err
+	}
+	for _, p := range c.Families {
+		if err := p.validate(); err != nil {
+			return c, err
+		}
+	}
+	if c.TimeLimit <= 0 {
+		c.TimeLimit = 10 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Logger = redactedLogger(c.Logger)
+	if c.Worker == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return c, fmt.Errorf("postadjudication: Config.Worker is empty and the host has no name: %w", err)
+		}
+		c.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	return c, nil
+}
+
+// Run executes what is due until ctx ends, then stops gracefully: it claims
+// nothing more, gives running attempts their grace, and leaves everything else
+// where any other process finds it.
+func (s *Service) Run(ctx context.Context) error {
+	if !s.runs {
+		return ErrNoExecutor
+	}
+	return s.manager.Run(ctx)
+}
+
+// Healthy tells why this process can't do its work; nil when it can.
+func (s *Service) Healthy(ctx context.Context) error {
+	return errors.Join(s.manager.Healthy(), s.journal.Ping(ctx))
+}
+
+// Stats are this process's counters.
+func (s *Service) Stats() background.Stats { return s.manager.Stats() }
+
+// Close lets go of Redis and Postgres, after everything handed over is written.
+func (s *Service) Close() error {
+	return errors.Join(s.manager.Close(), s.journal.Close())
+}
+
+// now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.
+func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// Migrate brings the schema of a database up to this program's version and gives
+// the version before and after.
+func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
+	return postgres.Migrate(ctx, databaseURL)
+}

@@ -1,0 +1,107 @@
+package postadjudication
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// Submit hands over an adjudication. When it returns Created, the run is
+// committed and will execute, whatever happens to this process or to Redis. The
+// error is a *FieldError (joined, one per field) for bad input; any other error
+// leaves it unknown whether the run was created: submit the same again, it will
+// be answered Deduplicated if it was.
+func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
+	sub, err := s.submission(a)
+	if err != nil {
+		return Submitted{}, err
+	}
+	return s.submit(ctx, sub)
+}
+
+func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitted, error) {
+	snap, err := s.journal.Submit(ctx, sub)
+	out, err := s.submitted(snap, err)
+	if err != nil {
+		return out, err
+	}
+	if err := out.Ring(ctx); err != nil {
+		s.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", out.Run), zap.Error(err))
+	}
+	return out, nil
+}
+
+// SubmitTx hands over an adjudication inside the caller's transaction: the run
+// exists if and only if that commits. Call Ring on the result after the commit. It
+// never waits for another transaction, and never fails the caller's: a case or
+// escrow that another transaction holds is answered Busy, an isolation level other
+// than READ COMMITTED IsolationUnsupported.
+func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
+	sub, err := s.submission(a)
+	if err != nil {
+		return Submitted{}, err
+	}
+	return s.submitted(s.journal.SubmitTx(ctx, tx, sub))
+}
+
+// SubmitBatch hands over many adjudications; they share commits. Results and
+// errors stand in the order of the input, one of each for every adjudication.
+// Adjudications of one transaction are taken in the order given.
+func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
+	out, errs := make([]Submitted, len(as)), make([]error, len(as))
+	type subject struct{ tenant, transaction string }
+	order := make(map[subject][]int)
+	for i, a := range as {
+		k := subject{a.Tenant, a.TransactionReceiptID}
+		order[k] = append(order[k], i)
+	}
+	const atOnce = 512
+	room := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for _, group := range order {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			for _, i := range group {
+				out[i], errs[i] = s.Submit(ctx, as[i])
+			}
+		})
+	}
+	wg.Wait()
+	return out, errs
+}
+
+// submission fixes everything that a submission needs, so that the journal may
+// decide about it as often as it must.
+func (s *Service) submission(a Adjudication) (postgres.Submission, error) {
+	if a.Generation == 0 {
+		a.Generation = 1
+	}
+	if err := a.Validate(); err != nil {
+		return postgres.Submission{}, err
+	}
+	request, err := a.request()
+	if err != nil {
+		return postgres.Submission{}, err
+	}
+	ad := admission{
+		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policy, request: request, digest: a.content(), at: s.now(),
+	}
+	return postgres.Submission{
+		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: ad.run, Open: ad.open, Decide: ad.decide,
+	}, nil
+}
+
+func (s *Service) submitted(snap postgres.Snapshot, err error) (Submitted, error) {
+	reply, ok := replyOf(err)
+	if !ok {
+		return Submitted{}, err
+	}
+	return Submitted{Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, run: snap.Run, bell: s.manager.Bell}, nil
+}

@@ -1,0 +1,305 @@
+package postadjudication
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+func TestFiftySubmittersMakeOneRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	replies := make([]Submitted, 50)
+	var all sync.WaitGroup
+	for i := range replies {
+		all.Go(func() { replies[i] = r.mustSubmit(release(1)) })
+	}
+	all.Wait()
+	created := 0
+	for _, s := range replies {
+		switch {
+		case s.Reply == Created:
+			created++
+		case s.Reply != Deduplicated && s.Reply != AlreadyExecuted:
+			t.Errorf("reply %s", s.Reply)
+		}
+		if s.Run != replies[0].Run {
+			t.Errorf("run %s, and %s", s.Run, replies[0].Run)
+		}
+	}
+	if created != 1 {
+		t.Errorf("%d created", created)
+	}
+	r.atRest()
+	if n := r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d calls of the escrow service", n)
+	}
+	r.sound()
+}
+
+// Every reply of the table, in the state that calls for it.
+func TestRepliesOfASubmission(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.mustSubmit(release(1))
+	expect := func(what string, want Reply, a Adjudication) {
+		t.Helper()
+		got := r.mustSubmit(a)
+		if got.Reply != want {
+			t.Errorf("%s: %s, want %s", what, got.Reply, want)
+		}
+		if want != Created && want != ExceedsHeld && want != EscrowMismatch && got.Run != first.Run {
+			t.Errorf("%s names run %s, not %s", what, got.Run, first.Run)
+		}
+	}
+	change := func(f func(*Adjudication)) Adjudication { a := release(1); f(&a); return a }
+	expect("the same", Deduplicated, release(1))
+	expect("another outcome", Conflicting, refund(1))
+	expect("a higher generation while live", Conflicting, change(func(a *Adjudication) { a.Generation = 2 }))
+	expect("other content", RetryKeyMismatch, change(func(a *Adjudication) { a.AdjudicationID = "adj_other" }))
+	expect("another sum held", EscrowMismatch, change(func(a *Adjudication) { a.Held = euros(2000) }))
+	expect("another escrow", EscrowMismatch, change(func(a *Adjudication) { a.EscrowReference = "esc_other" }))
+	over := release(2)
+	over.EscrowReference = "esc_1"
+	over.Amount = euros(1)
+	expect("an escrow that is committed", ExceedsHeld, over)
+
+	r.work()
+	r.atRest()
+	expect("again after it settled", AlreadyExecuted, release(1))
+	expect("another outcome after it settled, higher generation", AlreadyExecuted, change(func(a *Adjudication) { a.Generation = 2; a.Outcome = "refund" }))
+	r.sound()
+}
+
+func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	dead := r.work().mustSubmit(release(1))
+	r.atRest()
+	if s := r.mustSubmit(release(1)); s.Reply != DeadLettered || s.Run != dead.Run {
+		t.Errorf("the same: %+v", s)
+	}
+	r.escrow.mu.Lock()
+	r.escrow.script = nil
+	r.escrow.mu.Unlock()
+	higher := refund(1)
+	higher.Generation = 3
+	s := r.mustSubmit(higher)
+	if s.Reply != Created {
+		t.Fatalf("a higher generation: %s", s.Reply)
+	}
+	r.atRest()
+	lower := release(1)
+	lower.Generation = 2
+	if s := r.mustSubmit(lower); s.Reply != StaleGeneration {
+		t.Errorf("a lower generation: %s", s.Reply)
+	}
+	old, err := r.Status(context.Background(), "acme", dead.Run)
+	if err != nil || old.Letter != background.LetterSuperseded {
+		t.Errorf("the old letter: %+v, %v", old, err)
+	}
+	r.sound()
+}
+
+func TestOppositeOutcomesAndOverHeldAmountsRace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	var all sync.WaitGroup
+	replies := make([]Submitted, 60)
+	for i := range replies {
+		all.Go(func() {
+			a := release(i % 20) // 20 cases, each asked for by three
+			if i >= 40 {
+				a.Outcome = "refund"
+			}
+			a.EscrowReference, a.Held = "esc_shared", euros(7500) // room for seven
+			replies[i] = r.mustSubmit(a)
+		})
+	}
+	all.Wait()
+	r.atRest()
+	created := 0
+	for _, s := range replies {
+		if s.Reply == Created {
+			created++
+		}
+	}
+	if n := r.count(`SELECT committed / 1000 FROM recourse.escrows WHERE reference = 'esc_shared'`); created != 7 || n != 7 {
+		t.Errorf("%d created, %d committed, 7 fit", created, n)
+	}
+	r.sound()
+}
+
+func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	for n, commit := range map[int]bool{1: true, 2: false} {
+		tx, err := r.db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.SubmitTx(ctx, tx, release(n))
+		if err != nil || s.Reply != Created {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		again, err := r.SubmitTx(ctx, tx, release(n))
+		if err != nil || again.Reply != Deduplicated || again.Run != s.Run {
+			t.Errorf("again in the same transaction: %+v, %v", again, err)
+		}
+		if commit {
+			err = tx.Commit()
+		} else {
+			err = tx.Rollback()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ring(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("the committed one settled", `SELECT count(*) = 1 FROM recourse.cases WHERE progression = 'settled'`)
+	if n := r.count(`SELECT count(*) FROM recourse.cases`); n != 1 {
+		t.Errorf("%d cases", n)
+	}
+	r.sound()
+}
+
+// Without Ring the sweeper finds the run.
+func TestSubmitTxWithoutRingIsSweptUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.SubmitTx(context.Background(), tx, release(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("settled", `SELECT count(*) = 1 FROM recourse.cases WHERE progression = 'settled'`)
+	r.sound()
+}
+
+// A transaction that stays open holds its own case and escrow, and nobody else.
+func TestAnOpenTransactionHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := r.SubmitTx(ctx, tx, release(1)); err != nil || s.Reply != Created {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for n := 2; n < 42; n++ {
+		if s := r.mustSubmit(release(n)); s.Reply != Created {
+			t.Errorf("case %d: %s", n, s.Reply)
+		}
+	}
+	r.until("the others settled", `SELECT count(*) = 40 FROM recourse.cases WHERE progression = 'settled'`)
+
+	other, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := r.SubmitTx(ctx, other, release(1)); err != nil || s.Reply != Busy {
+		t.Errorf("the same case in another transaction: %+v, %v", s, err)
+	}
+	sameEscrow := release(50)
+	sameEscrow.EscrowReference = "esc_1"
+	if s, err := r.SubmitTx(ctx, other, sameEscrow); err != nil || s.Reply != Busy {
+		t.Errorf("the same escrow in another transaction: %+v, %v", s, err)
+	}
+	var one int
+	if err := other.QueryRow(`SELECT 1`).Scan(&one); err != nil {
+		t.Errorf("the caller's transaction is poisoned: %v", err)
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.mustSubmit(release(1)); s.Reply != Busy {
+		t.Errorf("waiting for the open transaction ended with %s", s.Reply)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.mustSubmit(release(1)); s.Reply != Deduplicated && s.Reply != AlreadyExecuted {
+		t.Errorf("after the commit: %s", s.Reply)
+	}
+	r.atRest()
+	r.sound()
+}
+
+func TestSubmitTxAnswersIsolationAsAValue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		tx, err := r.db.BeginTx(context.Background(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := r.SubmitTx(context.Background(), tx, release(1)); err != nil || s.Reply != IsolationUnsupported {
+			t.Errorf("%s: %+v, %v", level, s, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Errorf("%s: the caller's transaction is poisoned: %v", level, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 0 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// Four processes submit and execute the same adjudications in different orders.
+func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	first := newRig(t).work()
+	rigs := []*rig{first}
+	for range 3 {
+		rigs = append(rigs, joinRig(t, first.url, first.redis, first.escrow).work())
+	}
+	const n = 300
+	first.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt == 1 {
+			return busy429()
+		}
+		return first.escrow.pay(c, c.Amount.Minor)
+	}
+	var all sync.WaitGroup
+	for i, r := range rigs {
+		all.Go(func() {
+			as := make([]Adjudication, n)
+			for k := range as {
+				as[k] = release((k*(2*i+7) + i*31) % n)
+				as[k].EscrowReference, as[k].Held = "esc_"+string(rune('a'+k%5)), euros(1_000_000)
+				as[k].EscrowReference = "esc_" + string(rune('a'+as[k].TransactionReceiptID[len(as[k].TransactionReceiptID)-1]%5))
+			}
+			_, errs := r.SubmitBatch(context.Background(), as)
+			for _, err := range errs {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	first.atRest()
+	cases := first.count(`SELECT count(*) FROM recourse.cases`)
+	if settled := first.count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`); settled != cases || cases == 0 {
+		t.Errorf("%d of %d settled", settled, cases)
+	}
+	if d := first.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); d != 0 {
+		t.Errorf("%d deadlocks", d)
+	}
+	first.sound()
+}
