@@ -84,7 +84,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		Grace: c.Grace, SweepEvery: c.Sweep, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
 	})
 	if err != nil {
-		return nil, errors.Join(err, journal.Close())
+		journal.Close()
+		return nil, err
 	}
 	return s, nil
 }
@@ -144,7 +145,9 @@ func (s *Service) Stats() background.Stats { return s.manager.Stats() }
 
 // Close lets go of Redis and Postgres, after everything handed over is written.
 func (s *Service) Close() error {
-	return errors.Join(s.manager.Close(), s.journal.Close())
+	err := s.manager.Close()
+	s.journal.Close()
+	return err
 }
 
 // now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.

@@ -77,7 +77,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	}
 	j.reads = sqlx.NewDb(reads, "postgres")
 	if err := j.prepare(ctx); err != nil {
-		return nil, errors.Join(err, j.closePools())
+		j.closePools()
+		return nil, err
 	}
 	j.moves = newBatcher(func(s sealed) receipts.CaseID { return s.After.Case.ID }, j.flushMoves)
 	j.opens = newBatcher(func(s sealed) subject {
@@ -108,21 +109,19 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 }
 
 // Close writes what was handed over and closes the connections.
-func (j *Journal) Close() error {
+func (j *Journal) Close() {
 	j.opens.close()
 	j.moves.close()
 	j.finds.close()
-	return j.closePools()
+	j.closePools()
 }
 
-func (j *Journal) closePools() error {
-	var errs []error
+// closePools lets the connections go. Nothing is left to be written by then, and
+// a connection that broke before has no farewell to fail.
+func (j *Journal) closePools() {
 	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
+		_ = db.Close()
 	}
-	return errors.Join(errs...)
 }
 
 // Ping asks the database for an answer.

@@ -127,20 +127,17 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var out []Snapshot
-	for scan := (&sqlx.Rows{Rows: rows}); rows.Next(); {
-		var r row
-		if err := scan.StructScan(&r); err != nil {
-			return nil, err
-		}
-		s, err := r.snapshot()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
+	var lines []row
+	if err := sqlx.StructScan(rows, &lines); err != nil {
+		return nil, err
 	}
-	return out, rows.Err()
+	out := make([]Snapshot, len(lines))
+	for i := range lines {
+		if out[i], err = lines[i].snapshot(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
