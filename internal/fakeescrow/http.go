@@ -82,7 +82,7 @@ func tell(w http.ResponseWriter, e Effect, status string) {
 	answer(w, http.StatusOK, map[string]any{
 		"operation_key": e.OperationKey,
 		"status":        status,
-		"moved":         money{Minor: e.Moved.Minor, Currency: e.Moved.Currency},
+		"moved":         e.Moved,
 		"reference":     e.Reference,
 	})
 }

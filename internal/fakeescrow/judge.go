@@ -1,6 +1,10 @@
 package fakeescrow
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/recourse-dev/recourse/settlement"
+)
 
 // Effects lists everything that was moved, in order.
 func (s *Service) Effects() []Effect {
@@ -50,7 +54,7 @@ func (s *Service) Totals() Totals {
 	}
 	for _, e := range l.effects {
 		sum := t.Released
-		if e.Outcome == "refund" {
+		if e.Outcome == settlement.Refund {
 			sum = t.Refunded
 		}
 		sum[e.Moved.Currency] += e.Moved.Minor

@@ -53,7 +53,7 @@ type escrow struct{ tenant, reference string }
 
 // holding bounds what is moved out of an escrow.
 type holding struct {
-	held  money
+	held  settlement.Money
 	moved int64
 }
 
@@ -162,7 +162,7 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 	l.effects = append(l.effects, Effect{
 		OperationKey: key, Tenant: r.Tenant, TransactionReceiptID: r.TransactionReceiptID,
 		EscrowReference: r.EscrowReference, Outcome: r.Outcome, Generation: r.Generation,
-		Asked: r.Amount.settle(), Moved: moved.settle(), At: now,
+		Asked: r.Amount, Moved: moved, At: now,
 		Reference: fmt.Sprintf("eff_%08d_%s", len(l.effects)+1, key[:8]),
 	})
 	e.paid = len(l.effects)

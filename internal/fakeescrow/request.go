@@ -24,15 +24,6 @@ const (
 
 var known = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial}
 
-type money struct {
-	Minor    int64  `json:"minor"`
-	Currency string `json:"currency"`
-}
-
-func (m money) settle() settlement.Money {
-	return settlement.Money{Minor: m.Minor, Currency: m.Currency}
-}
-
 // request is what an execution asks for. Members that only Recourse cares about
 // are not read.
 type request struct {
@@ -41,8 +32,8 @@ type request struct {
 	EscrowReference      string             `json:"escrow_reference"`
 	Outcome              settlement.Outcome `json:"outcome"`
 	Generation           int64              `json:"generation"`
-	Amount               money              `json:"amount"`
-	Held                 money              `json:"held"`
+	Amount               settlement.Money   `json:"amount"`
+	Held                 settlement.Money   `json:"held"`
 	Payload              json.RawMessage    `json:"payload"`
 
 	words []string
@@ -56,7 +47,7 @@ func parseRequest(raw []byte) (request, error) {
 	switch {
 	case r.Tenant == "" || r.TransactionReceiptID == "" || r.EscrowReference == "":
 		return r, errors.New("tenant, transaction_receipt_id or escrow_reference is missing")
-	case r.Outcome != "release" && r.Outcome != "refund":
+	case r.Outcome != settlement.Release && r.Outcome != settlement.Refund:
 		return r, fmt.Errorf("outcome is %q", r.Outcome)
 	case r.Amount.Minor < 1 || r.Amount.Currency == "":
 		return r, errors.New("amount is not a positive amount of a currency")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 const (
@@ -19,8 +20,7 @@ const (
 	statusAlreadyExecuted = "already_executed"
 	statusNotExecuted     = "not_executed"
 
-	maxMinor     = 1<<53 - 1 // beyond it JSON readers are not exact
-	maxReference = 255       // a longer one is not kept: cut short it would name something else
+	maxReference = 255 // a longer one is not kept: cut short it would name something else
 
 	// remarkPatience is how long the text of an error is waited for once its
 	// status has decided.
@@ -29,13 +29,10 @@ const (
 
 // body is what the wire's answers hold.
 type body struct {
-	OperationKey string `json:"operation_key"`
-	Status       string `json:"status"`
-	Moved        *struct {
-		Minor    int64  `json:"minor"`
-		Currency string `json:"currency"`
-	} `json:"moved"`
-	Reference string `json:"reference"`
+	OperationKey string            `json:"operation_key"`
+	Status       string            `json:"status"`
+	Moved        *settlement.Money `json:"moved"`
+	Reference    string            `json:"reference"`
 }
 
 // execution reads a success. What can't be read does not prove one.
@@ -63,7 +60,7 @@ func (x *exchange) checkMoved(b body) error {
 		return errors.New("moved is missing")
 	case b.Moved.Currency != asked.Currency:
 		return fmt.Errorf("moved is in %q, not in %s", b.Moved.Currency, asked.Currency)
-	case b.Moved.Minor < 1 || b.Moved.Minor > maxMinor:
+	case b.Moved.Minor < 1 || b.Moved.Minor > settlement.MaxMinor:
 		return fmt.Errorf("moved is %d", b.Moved.Minor)
 	case b.Status == statusAlreadyExecuted && b.Moved.Minor > asked.Minor:
 		return fmt.Errorf("already executed with %d, but %d was asked for", b.Moved.Minor, asked.Minor)
