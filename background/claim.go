@@ -66,4 +66,5 @@ func (d *delivery) inquire() (again bool, err error) {
 }
 
 // doubted lets the delivery go back to asynq while the claim is tried on.
-func (d *delivery) doubted() { close(d.doubt) }
+// More than one claim of a delivery may come into doubt.
+func (d *delivery) doubted() { d.doubtOnce.Do(func() { close(d.doubt) }) }

@@ -2,6 +2,7 @@ package background
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -11,13 +12,14 @@ import (
 // delivery carries one run as far as one asynq task can: through its attempts and
 // the short waits between them.
 type delivery struct {
-	m      *Manager
-	family Family
-	run    Run // as last seen; only the id before the first claim
-	bell   int // of the task that brought the run
-	own    *engagement
-	doubt  chan struct{} // closed when the claim has been in doubt for too long
-	asked  bool          // the key had expired, and a lookup cleared the run since
+	m         *Manager
+	family    Family
+	run       Run // as last seen; only the id before the first claim
+	bell      int // of the task that brought the run
+	own       *engagement
+	doubt     chan struct{} // closed when a claim has been in doubt for too long
+	doubtOnce sync.Once
+	asked     bool // the key had expired, and a lookup cleared the run since
 }
 
 // death makes asynq archive the task as the mirror of a dead letter.
@@ -45,12 +47,9 @@ func mirror(r Run) error {
 // archives it, a handBack or errUnavailable brings it again.
 func (d *delivery) carry() error {
 	for {
+		// The slot comes before the claim, so that a started attempt is running.
 		if err := d.m.admit(); err != nil {
 			return err
-		}
-		// The slot comes before the claim, so that a started attempt is running.
-		if !d.m.slots.take(d.m.stop) {
-			return &handBack{at: d.m.now()}
 		}
 		started, err := d.claim()
 		if err != nil {
