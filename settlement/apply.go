@@ -1,0 +1,90 @@
+package settlement
+
+import (
+	"slices"
+	"strings"
+)
+
+// Effect is what a fact did beyond the case's own state.
+type Effect struct {
+	Committed int64 // change of what the escrow has committed; negative when more was freed
+	Excess    int64 // paid over what was reserved: it may breach what the escrow holds
+	Moved     bool  // the progression status changed
+}
+
+// Apply gives the state of a case after an event. It is the only way a state may
+// come about, and its answer depends on its arguments alone.
+//
+// It returns a *Refused for a fact that the table does not list where the case
+// stands, and a *FieldError naming "outcome", "generation", "amount" or "paid" for
+// particulars that no such fact can have. With an error the state is the one given
+// and the effect is zero.
+func Apply(s State, e Event) (State, Effect, error) {
+	r := table[e.Fact]
+	moves := slices.Contains(r.from, s.Progression)
+	if !moves && !slices.Contains(r.stays, s.Progression) {
+		return s, Effect{}, &Refused{From: s.Progression, Fact: e.Fact}
+	}
+	if e.Fact == Executed && e.Repeated {
+		return s, Effect{}, nil
+	}
+	if err := e.check(s); err != nil {
+		return s, Effect{}, err
+	}
+	next, effect := r.money(s, e)
+	if !moves {
+		return next, effect, nil
+	}
+	next.Progression, next.ReasonCode = r.to, r.code
+	next.Reason = strings.ReplaceAll(r.reason, "<outcome>", string(e.Outcome))
+	next.Lifecycle = r.lifecycle(s.Lifecycle)
+	if e.Fact == Executed && next.Moved >= next.Asked {
+		next.Progression, next.Reason = end(e.Outcome), reasonCompleted
+	}
+	effect.Moved = next.Progression != s.Progression
+	return next, effect, nil
+}
+
+// end is where a case ends that has paid all: by what was paid, which for a
+// payment learned late need not be what is adjudicated now.
+func end(paid Outcome) Status {
+	if paid == Refund {
+		return Refunded
+	}
+	return Settled
+}
+
+func untouched(s State, _ Event) (State, Effect) { return s, Effect{} }
+
+// reserve begins a generation. What an earlier one had reserved becomes part of
+// its reservation.
+func reserve(s State, e Event) (State, Effect) {
+	effect := Effect{Committed: e.Amount - s.Reserved}
+	s.Adjudication, s.Generation = e.Outcome, e.Generation
+	s.Asked, s.Moved, s.Reserved = e.Amount, 0, e.Amount
+	return s, effect
+}
+
+func free(s State, _ Event) (State, Effect) {
+	effect := Effect{Committed: -s.Reserved}
+	s.Reserved = 0
+	return s, effect
+}
+
+// pay takes a payment out of the reservation and frees the rest of it: one
+// adjudication is one payment. At an end nothing is reserved, and what is paid
+// there counts for the case but no longer for its generation.
+func pay(s State, e Event) (State, Effect) {
+	fromReserved := min(e.Paid, s.Reserved)
+	excess, freed := e.Paid-fromReserved, s.Reserved-fromReserved
+	s.Reserved = 0
+	if !s.Progression.Ended() {
+		s.Moved += e.Paid
+	}
+	if e.Outcome == Refund {
+		s.Refunded += e.Paid
+	} else {
+		s.Released += e.Paid
+	}
+	return s, Effect{Committed: excess - freed, Excess: excess}
+}

@@ -1,0 +1,229 @@
+package settlement
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestPayments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                         string
+		asked, moved, reserved, paid int64
+		outcome                      Outcome
+		to                           Status
+		effect                       Effect
+	}{
+		{"all of a release", 100, 0, 100, 100, Release, Settled, Effect{0, 0, true}},
+		{"all of a refund", 100, 0, 100, 100, Refund, Refunded, Effect{0, 0, true}},
+		{"a part frees the rest", 100, 0, 100, 30, Release, PartiallySettled, Effect{-70, 0, true}},
+		{"more than asked is an excess", 100, 0, 100, 130, Release, Settled, Effect{30, 30, true}},
+		{"the rest of a part, nothing reserved", 100, 60, 0, 40, Release, Settled, Effect{40, 40, true}},
+		{"still a part", 100, 60, 0, 39, Refund, PartiallySettled, Effect{39, 39, true}},
+		{"more reserved than asked is left", 100, 60, 100, 40, Release, Settled, Effect{-60, 0, true}},
+	} {
+		s := State{Adjudication: Release, Progression: InProgress, Lifecycle: HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
+		got, effect, err := Apply(s, Event{Fact: Executed, Outcome: c.outcome, Paid: c.paid})
+		if err != nil || effect != c.effect || got.Progression != c.to || got.Moved != c.moved+c.paid || got.Reserved != 0 || got.Lifecycle != NoDispute || got.Adjudication != Release {
+			t.Errorf("%s: %+v, %+v, %v; want %s, %+v", c.name, got, effect, err, c.to, c.effect)
+		}
+		paid := map[Outcome]int64{Release: got.Released, Refund: got.Refunded}
+		if paid[c.outcome] != c.paid || got.Released+got.Refunded != c.paid {
+			t.Errorf("%s: released %d, refunded %d", c.name, got.Released, got.Refunded)
+		}
+		if c.to.Ended() && got.Reason != "post-adjudication execution completed" {
+			t.Errorf("%s: %q", c.name, got.Reason)
+		}
+	}
+}
+
+func TestARepeatedPaymentChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, from := range Statuses[1:] {
+		s := State{Progression: from, Asked: 100, Moved: 100, Released: 100}
+		got, effect, err := Apply(s, Event{Fact: Executed, Outcome: Release, Paid: 100, Repeated: true})
+		if err != nil || got != s || effect != (Effect{}) {
+			t.Errorf("at %q: %+v, %+v, %v", from, got, effect, err)
+		}
+	}
+}
+
+func TestParticularsThatNoFactCanHave(t *testing.T) {
+	t.Parallel()
+	fresh := State{}
+	partial := State{Progression: PartiallySettled, Generation: 4, Asked: 100, Moved: 30, Released: 30}
+	running := State{Progression: InProgress, Generation: 1, Asked: 100, Reserved: 100}
+	full := State{Progression: InProgress, Generation: 1, Refunded: MaxMinor - 5}
+	for _, c := range []struct {
+		name, field string
+		s           State
+		e           Event
+	}{
+		{"no outcome", "outcome", fresh, Event{Fact: Adjudicated, Generation: 1, Amount: 1}},
+		{"no generation", "generation", fresh, Event{Fact: Adjudicated, Outcome: Refund, Amount: 1}},
+		{"generation too high", "generation", fresh, Event{Fact: Adjudicated, Outcome: Refund, Amount: 1, Generation: MaxGeneration + 1}},
+		{"no amount", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1}},
+		{"negative amount", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: -1}},
+		{"amount too high", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: MaxMinor + 1}},
+		{"lower generation", "generation", partial, Event{Fact: Adjudicated, Outcome: Release, Generation: 3, Amount: 70}},
+		{"a generation that paid, again", "generation", partial, Event{Fact: Adjudicated, Outcome: Release, Generation: 4, Amount: 70}},
+		{"re-adjudicated in the same generation", "generation", partial, Event{Fact: Readjudicated, Outcome: Release, Generation: 4, Amount: 70}},
+		{"nothing paid", "paid", running, Event{Fact: Executed, Outcome: Release}},
+		{"a negative payment", "paid", running, Event{Fact: Executed, Outcome: Release, Paid: -1}},
+		{"a payment too high", "paid", running, Event{Fact: Executed, Outcome: Release, Paid: MaxMinor + 1}},
+		{"a sum too high", "paid", full, Event{Fact: Executed, Outcome: Refund, Paid: 6}},
+		{"paid for nothing", "outcome", running, Event{Fact: Executed, Paid: 1}},
+		{"paid at an end, nothing", "paid", State{Progression: Settled}, Event{Fact: Executed, Outcome: Release}},
+	} {
+		got, effect, err := Apply(c.s, c.e)
+		var f *FieldError
+		if !errors.As(err, &f) || f.Field != c.field || got != c.s || effect != (Effect{}) {
+			t.Errorf("%s: %+v, %+v, %v; want an error about %s", c.name, got, effect, err, c.field)
+		}
+	}
+	if _, _, err := Apply(full, Event{Fact: Executed, Outcome: Refund, Paid: 5}); err != nil {
+		t.Error("the highest sum:", err)
+	}
+}
+
+func TestACancelledGenerationCanBeginAgain(t *testing.T) {
+	t.Parallel()
+	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10}, Event{Fact: Cancelled},
+		Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10})
+	if s.Progression != ApprovedForSettlement || s.Reserved != 10 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAForkOfADeadLetterCanExecute(t *testing.T) {
+	t.Parallel()
+	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: 10}, Event{Fact: AttemptStarted}, Event{Fact: RetryScheduled},
+		Event{Fact: AttemptStarted}, Event{Fact: DeadLettered})
+	want := State{
+		Adjudication: Refund, Progression: DisputeReady, ReasonCode: Escalate, Reason: "post-adjudication execution dead-lettered",
+		Lifecycle: ReEscalated, Generation: 1, Asked: 10, Reserved: 10,
+	}
+	if s != want {
+		t.Errorf("the letter: %+v, want %+v", s, want)
+	}
+	s = play(t, s, Event{Fact: Reconciled}, Event{Fact: Forked}, Event{Fact: AttemptStarted}, Event{Fact: Executed, Outcome: Refund, Paid: 10})
+	want = State{
+		Adjudication: Refund, Progression: Refunded, ReasonCode: Approve, Reason: "post-adjudication execution completed",
+		Generation: 1, Asked: 10, Moved: 10, Refunded: 10,
+	}
+	if s != want {
+		t.Errorf("the fork: %+v, want %+v", s, want)
+	}
+}
+
+func play(t *testing.T, s State, events ...Event) State {
+	t.Helper()
+	for _, e := range events {
+		next, _, err := Apply(s, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = next
+	}
+	return s
+}
+
+func anyEvent(t *rapid.T, s State) Event {
+	return Event{
+		Fact:       rapid.SampledFrom(Facts).Draw(t, "fact"),
+		Outcome:    rapid.SampledFrom([]Outcome{Release, Refund, Release, Refund, ""}).Draw(t, "outcome"),
+		Generation: s.Generation + rapid.IntRange(-1, 2).Draw(t, "generation"),
+		Amount:     rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
+		Paid:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
+		Repeated:   rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
+	}
+}
+
+func TestMoneyIsConservedWhateverHappens(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		escrow := Escrow{Held: rapid.Int64Range(1, 500).Draw(t, "held")}
+		cases := make([]State, 3)
+		for range rapid.IntRange(1, 40).Draw(t, "events") {
+			i := rapid.IntRange(0, len(cases)-1).Draw(t, "case")
+			before := cases[i]
+			e := anyEvent(t, before)
+			next, effect, err := Apply(before, e)
+			if err != nil {
+				if next != before || effect != (Effect{}) {
+					t.Fatalf("an error changes %+v to %+v, %+v", before, next, effect)
+				}
+				continue
+			}
+			if change := sum(next) - sum(before); change != effect.Committed {
+				t.Fatalf("%+v changes the sum of %+v by %d, its effect is %+v", e, before, change, effect)
+			}
+			if e.Fact == Executed {
+				escrow = escrow.Record(effect.Committed)
+			} else if escrow, err = escrow.Add(effect.Committed); err != nil {
+				continue
+			}
+			checkState(t, before, next, effect)
+			cases[i] = next
+			checkEscrow(t, escrow, cases)
+		}
+	})
+}
+
+func sum(s State) int64 { return s.Reserved + s.Released + s.Refunded }
+
+func checkState(t *rapid.T, before, next State, effect Effect) {
+	if min(next.Asked, next.Moved, next.Reserved, next.Released, next.Refunded, effect.Excess) < 0 {
+		t.Fatalf("an amount below zero: %+v, %+v", next, effect)
+	}
+	if before.Progression.Ended() && next.Progression != before.Progression {
+		t.Fatalf("an end at %q became %q", before.Progression, next.Progression)
+	}
+	if next.Progression.Ended() && next.Reserved != 0 {
+		t.Fatalf("%d are still reserved at an end", next.Reserved)
+	}
+	if effect.Moved != (before.Progression != next.Progression) || next.Generation < before.Generation {
+		t.Fatalf("%+v becomes %+v, %+v", before, next, effect)
+	}
+}
+
+func checkEscrow(t *rapid.T, e Escrow, cases []State) {
+	var total int64
+	for _, s := range cases {
+		total += sum(s)
+	}
+	if e.Committed != total || e.Committed < 0 || e.Breached < 0 || e.Committed > e.Held+e.Breached {
+		t.Fatalf("%+v for cases with %d", e, total)
+	}
+}
+
+func TestStateSpeaksTheSeedsNames(t *testing.T) {
+	t.Parallel()
+	s := State{Release, InProgress, Approve, "why", HoldActive, 1, 2, 3, 4, 5, 6}
+	text, err := json.Marshal(s)
+	const want = `{"escrow_adjudication":"release","settlement_progression_status":"in-progress","settlement_progression_reason_code":"approve",` +
+		`"settlement_progression_reason":"why","dispute_lifecycle_status":"hold-active","generation":1,"asked":2,"moved":3,"reserved":4,"released":5,"refunded":6}`
+	if err != nil || string(text) != want {
+		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+}
+
+func FuzzApply(f *testing.F) {
+	f.Add("in-progress", "executed", "release", int64(100), int64(0), int64(100), int64(100), false)
+	f.Add("settled", "executed", "refund", int64(1), int64(1), int64(0), int64(MaxMinor), false)
+	f.Add("", "adjudicated", "refund", int64(0), int64(0), int64(0), int64(5), true)
+	f.Fuzz(func(t *testing.T, from, fact, outcome string, asked, moved, reserved, amount int64, repeated bool) {
+		s := State{Progression: Status(from), Generation: 1, Asked: asked, Moved: moved, Reserved: reserved}
+		e := Event{Fact: Fact(fact), Outcome: Outcome(outcome), Generation: 2, Amount: amount, Paid: amount, Repeated: repeated}
+		next, effect, err := Apply(s, e)
+		if err != nil && (next != s || effect != Effect{}) {
+			t.Errorf("an error changes %+v to %+v, %+v", s, next, effect)
+		}
+		if err == nil && sum(next)-sum(s) != effect.Committed {
+			t.Errorf("%+v at %+v: %+v, %+v", e, s, next, effect)
+		}
+	})
+}

@@ -1,0 +1,26 @@
+// Package settlement says what becomes of a case's money and standing: given where
+// a case stands and what happened, where it stands next and what that does to the
+// sum that its escrow has committed.
+//
+//	none, pending ──adjudicated──▶ approved-for-settlement ◀──────────────────────┐
+//	                                    │ attempt-started                         │
+//	                                    ▼                                         │
+//	                               in-progress ──executed──▶ settled | refunded   │
+//	                                 │  │  │    (the ends)                        │
+//	                   dead-lettered │  │  └─executed in part──▶ partially-settled ┤ (re-)adjudicated
+//	                                 ▼  └─cancelled──▶ review-needed ─────────────┤ (re-)adjudicated
+//	                            dispute-ready ────────────────────────────────────┘ forked, re-adjudicated
+//
+// The whole of it is one table in table.go, applied by [Apply]. A pair of standing
+// and fact that the table does not list is [*Refused]. What is settled or refunded
+// stays so; yet a payment that happened is recorded wherever the case stands, since
+// a fact about money is not undone by refusing to write it down.
+//
+// Amounts are int64 minor units of one currency per escrow, at most 2^53-1, so that
+// they survive JSON. Reserved, released and refunded of a case change together by
+// exactly what [Effect] reports for its escrow: a sum kept per escrow from effects
+// alone equals the sum over its cases.
+//
+// The package is pure: it imports the standard library only, and knows no clock,
+// store, log or network. It must not know of runs, attempts, retries or receipts.
+package settlement

@@ -1,0 +1,82 @@
+package settlement
+
+import "fmt"
+
+// Fact is something that happened to a case.
+type Fact string
+
+// The facts.
+const (
+	Adjudicated        Fact = "adjudicated"
+	Readjudicated      Fact = "re-adjudicated" // in a higher generation, while no money is unknown
+	AttemptStarted     Fact = "attempt-started"
+	RetryScheduled     Fact = "retry-scheduled"
+	AttemptInterrupted Fact = "attempt-interrupted"
+	Executed           Fact = "executed" // also when it was learned late, by a lookup or from a finding
+	DeadLettered       Fact = "dead-lettered"
+	Forked             Fact = "forked"
+	Reconciled         Fact = "reconciled" // and found not executed
+	Cancelled          Fact = "cancelled"  // between attempts
+)
+
+// Facts are all of them.
+var Facts = []Fact{
+	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, DeadLettered, Forked, Reconciled, Cancelled,
+}
+
+// Event is a fact with its particulars.
+type Event struct {
+	Fact       Fact
+	Outcome    Outcome // (re-)adjudicated: what was decided; executed: what was paid
+	Generation int     // (re-)adjudicated
+	Amount     int64   // (re-)adjudicated: minor units to move
+	Paid       int64   // executed: minor units that were moved
+	Repeated   bool    // executed: this operation key's payment is on record already; Paid is not read
+}
+
+// check refuses particulars that no fact can have. It is called for a pair that
+// the table lists, and not for an executed that is repeated.
+func (e Event) check(s State) error {
+	switch e.Fact {
+	case Adjudicated, Readjudicated:
+		return e.checkDecision(s)
+	case Executed:
+		return e.checkPayment(s)
+	}
+	return nil
+}
+
+func (e Event) checkDecision(s State) error {
+	if _, err := ParseOutcome(string(e.Outcome)); err != nil {
+		return err
+	}
+	if problem := generationProblem(e.Generation); problem != "" {
+		return &FieldError{Field: "generation", Problem: problem}
+	}
+	switch {
+	case e.Amount <= 0 || e.Amount > MaxMinor:
+		return &FieldError{Field: "amount", Problem: fmt.Sprintf("is not between 1 and %d", int64(MaxMinor))}
+	case e.Generation < s.Generation:
+		return &FieldError{Field: "generation", Problem: "is lower than the case's"}
+	case e.Generation == s.Generation && e.Fact == Readjudicated:
+		return &FieldError{Field: "generation", Problem: "is not higher than the case's"}
+	case e.Generation == s.Generation && s.Moved > 0:
+		// Beginning the generation again would forget what it has paid, and pay it twice.
+		return &FieldError{Field: "generation", Problem: "is not higher than the case's, which has moved money"}
+	}
+	return nil
+}
+
+func (e Event) checkPayment(s State) error {
+	if _, err := ParseOutcome(string(e.Outcome)); err != nil {
+		return err
+	}
+	if e.Paid <= 0 || e.Paid > MaxMinor {
+		return &FieldError{Field: "paid", Problem: fmt.Sprintf("is not between 1 and %d", int64(MaxMinor))}
+	}
+	// None of these sums can be recorded exactly above MaxMinor.
+	if max(s.Moved, s.Released, s.Refunded) > MaxMinor-e.Paid {
+		return &FieldError{Field: "paid", Problem: fmt.Sprintf("brings the case's sum over %d", int64(MaxMinor))}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package settlement
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxMinor is the largest amount: the largest integer that every JSON reader keeps
+// exact.
+const MaxMinor = 1<<53 - 1
+
+// Money is an amount in minor units of an ISO 4217 currency.
+type Money struct {
+	Minor    int64  `json:"minor"`
+	Currency string `json:"currency"`
+}
+
+// Validate reports what is wrong with an amount that is to be moved: a join of
+// *FieldError about "<field>.minor" and "<field>.currency". An amount is positive
+// and at most MaxMinor; a currency is an active code of ISO 4217, in capitals, that
+// has a minor unit.
+func (m Money) Validate(field string) error { return errors.Join(m.problems(field)...) }
+
+func (m Money) problems(field string) []error {
+	var all []error
+	if m.Minor <= 0 || m.Minor > MaxMinor {
+		all = append(all, &FieldError{Field: field + ".minor", Problem: fmt.Sprintf("is not between 1 and %d", int64(MaxMinor))})
+	}
+	if _, ok := exponent(m.Currency); !ok {
+		all = append(all, &FieldError{Field: field + ".currency", Problem: "is not an active ISO 4217 currency"})
+	}
+	return all
+}
+
+// String writes the amount for people, in major units: "1,234.50 EUR". An amount
+// in an unknown currency is written in minor units and says so.
+func (m Money) String() string {
+	digits, ok := exponent(m.Currency)
+	if !ok {
+		return fmt.Sprintf("%d minor units of %q", m.Minor, m.Currency)
+	}
+	sign, size := "", uint64(m.Minor)
+	if m.Minor < 0 {
+		sign, size = "-", -size
+	}
+	text := strconv.FormatUint(size, 10)
+	if short := digits + 1 - len(text); short > 0 {
+		text = strings.Repeat("0", short) + text
+	}
+	whole, part := text[:len(text)-digits], text[len(text)-digits:]
+	var out strings.Builder
+	out.WriteString(sign)
+	for i, digit := range whole {
+		if i > 0 && (len(whole)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(digit)
+	}
+	if digits > 0 {
+		out.WriteString("." + part)
+	}
+	return out.String() + " " + m.Currency
+}

@@ -1,0 +1,146 @@
+package settlement
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestMoneyIsWrittenInMajorUnits(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]Money{
+		"1,234.50 EUR":                   {123450, "EUR"},
+		"0.05 EUR":                       {5, "EUR"},
+		"0.00 EUR":                       {0, "EUR"},
+		"999.99 USD":                     {99999, "USD"},
+		"1,000.00 USD":                   {100000, "USD"},
+		"-12.34 USD":                     {-1234, "USD"},
+		"-0.01 USD":                      {-1, "USD"},
+		"1,234,567 JPY":                  {1234567, "JPY"},
+		"0 JPY":                          {0, "JPY"},
+		"1.234 KWD":                      {1234, "KWD"},
+		"0.0001 CLF":                     {1, "CLF"},
+		"90,071,992,547,409.91 EUR":      {MaxMinor, "EUR"},
+		"-92,233,720,368,547,758.08 EUR": {math.MinInt64, "EUR"},
+		`100 minor units of "XXX"`:       {100, "XXX"},
+		`7 minor units of ""`:            {7, ""},
+	} {
+		if got := m.String(); got != want {
+			t.Errorf("%+v is written %q, want %q", m, got, want)
+		}
+	}
+}
+
+func TestMoneyToMoveIsPositiveAndOfAnActiveCurrency(t *testing.T) {
+	t.Parallel()
+	for _, m := range []Money{{1, "EUR"}, {MaxMinor, "XOF"}, {5, "XCG"}, {5, "ZWG"}, {5, "XAD"}, {5, "SLE"}} {
+		if err := m.Validate("amount"); err != nil {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
+	for _, c := range []struct {
+		m     Money
+		field string
+	}{
+		{Money{0, "EUR"}, "held.minor"},
+		{Money{-1, "EUR"}, "held.minor"},
+		{Money{MaxMinor + 1, "EUR"}, "held.minor"},
+		{Money{1, ""}, "held.currency"},
+		{Money{1, "eur"}, "held.currency"},
+		{Money{1, "EUR "}, "held.currency"},
+		{Money{1, "EURO"}, "held.currency"},
+		{Money{1, "HRK"}, "held.currency"},
+		{Money{1, "BGN"}, "held.currency"},
+		{Money{1, "ANG"}, "held.currency"},
+		{Money{1, "XAU"}, "held.currency"},
+		{Money{1, "XXX"}, "held.currency"},
+		{Money{1, "XTS"}, "held.currency"},
+	} {
+		if got := fields(c.m.Validate("held")); !slices.Equal(got, []string{c.field}) {
+			t.Errorf("%+v: errors about %q, want %s", c.m, got, c.field)
+		}
+	}
+	if got := fields(Money{}.Validate("a")); !slices.Equal(got, []string{"a.minor", "a.currency"}) {
+		t.Errorf("the zero amount: errors about %q", got)
+	}
+}
+
+// fields lists what a joined error is about.
+func fields(err error) []string {
+	var all []string
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			var f *FieldError
+			if !errors.As(e, &f) || f.Problem == "" {
+				return []string{"not a field error: " + e.Error()}
+			}
+			all = append(all, f.Field)
+		}
+	}
+	return all
+}
+
+func TestEveryCurrencyIsListedOnce(t *testing.T) {
+	t.Parallel()
+	// 178 active codes, less the 13 without a minor unit.
+	if len(exponents) != 165 {
+		t.Errorf("%d currencies", len(exponents))
+	}
+	byDigits := map[int]int{}
+	for code, digits := range exponents {
+		byDigits[digits]++
+		if len(code) != 3 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+			t.Errorf("%q is no code", code)
+		}
+	}
+	if byDigits[0] != 17 || byDigits[2] != 139 || byDigits[3] != 7 || byDigits[4] != 2 || len(byDigits) != 4 {
+		t.Errorf("currencies by number of decimals: %v", byDigits)
+	}
+}
+
+func TestParseOutcome(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Outcome{"release": Release, "refund": Refund} {
+		if got, err := ParseOutcome(text); err != nil || got != want {
+			t.Errorf("%q gives %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "Release", "refund ", "refunded", "release\x00"} {
+		var f *FieldError
+		if got, err := ParseOutcome(text); got != "" || !errors.As(err, &f) || f.Field != "outcome" {
+			t.Errorf("%q gives %q, %v", text, got, err)
+		}
+	}
+}
+
+func FuzzParseOutcome(f *testing.F) {
+	for _, seed := range []string{"release", "refund", "", "RELEASE", "refund\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := ParseOutcome(text)
+		if known := text == "release" || text == "refund"; known != (err == nil) || known && string(got) != text || !known && got != "" {
+			t.Errorf("%q gives %q, %v", text, got, err)
+		}
+	})
+}
+
+func FuzzMoney(f *testing.F) {
+	f.Add(int64(123450), "EUR")
+	f.Add(int64(math.MinInt64), "CLF")
+	f.Add(int64(-5), "JPY")
+	f.Add(int64(0), "\xff")
+	f.Fuzz(func(t *testing.T, minor int64, currency string) {
+		m := Money{minor, currency}
+		if text := m.String(); !utf8.ValidString(text) {
+			t.Errorf("%+v is written %q", m, text)
+		}
+		_, known := exponents[currency]
+		if valid := m.Validate("m") == nil; valid != (known && minor >= 1 && minor <= MaxMinor) {
+			t.Errorf("%+v: valid is %v", m, valid)
+		}
+	})
+}

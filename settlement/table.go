@@ -1,0 +1,86 @@
+package settlement
+
+import "slices"
+
+// rule is one line of the table. A fact moves a case that stands at one of from,
+// and is accepted without a move at one of stays: there status, code, reason and
+// lifecycle are kept, since the case was ended, or is as well off as before.
+type rule struct {
+	from  []Status
+	stays []Status
+
+	to        Status // executed: unless the amount asked for is reached, see end
+	code      ReasonCode
+	lifecycle func(Lifecycle) Lifecycle
+	reason    string // <outcome> stands for the event's
+	money     func(State, Event) (State, Effect)
+}
+
+var (
+	ends     = []Status{Settled, Refunded}
+	existing = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return s == None })
+	open     = slices.DeleteFunc(slices.Clone(existing), Status.Ended)
+)
+
+// Reasons that say how an execution went.
+const (
+	reasonInProgress    = "post-adjudication execution in progress"
+	reasonCompleted     = "post-adjudication execution completed"
+	reasonCompletedPart = "post-adjudication execution completed in part"
+	reasonDeadLettered  = "post-adjudication execution dead-lettered"
+	reasonForked        = "post-adjudication execution forked"
+	reasonCancelled     = "post-adjudication execution cancelled"
+)
+
+var table = map[Fact]rule{
+	Adjudicated: {
+		from: []Status{None, Pending, ReviewNeeded, PartiallySettled},
+		to:   ApprovedForSettlement, code: Approve, lifecycle: hold, money: reserve,
+		reason: "escrow adjudicated for <outcome>",
+	},
+	Readjudicated: {
+		from: []Status{DisputeReady, ReviewNeeded, PartiallySettled},
+		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: reserve,
+		reason: "escrow re-adjudicated for <outcome>",
+	},
+	AttemptStarted: {
+		from: []Status{ApprovedForSettlement, InProgress},
+		to:   InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+	},
+	// A run of a case that was ended meanwhile still ends its own life, hence stays.
+	RetryScheduled: {
+		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+	},
+	AttemptInterrupted: {
+		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+	},
+	Executed: {
+		from: open, stays: ends,
+		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
+	},
+	DeadLettered: {
+		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		to: DisputeReady, code: Escalate, lifecycle: escalate, money: untouched, reason: reasonDeadLettered,
+	},
+	Forked: {
+		from: []Status{DisputeReady},
+		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: untouched, reason: reasonForked,
+	},
+	Reconciled: {stays: existing, money: untouched},
+	Cancelled: {
+		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonCancelled,
+	},
+}
+
+func keep(now Lifecycle) Lifecycle { return now }
+func lift(Lifecycle) Lifecycle     { return NoDispute }
+func escalate(Lifecycle) Lifecycle { return ReEscalated }
+func hold(now Lifecycle) Lifecycle {
+	if now == ReEscalated {
+		return now
+	}
+	return HoldActive
+}

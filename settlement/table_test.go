@@ -1,0 +1,150 @@
+package settlement
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What each fact makes of each standing: the standing after it, "=" for accepted
+// without a move, "x" for refused. An executed pays less than was asked here.
+const expectation = `
+from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed dead-lettered forked   reconciled cancelled
+none          approved    x              x               x               x                   x        x             x        x          x
+pending       approved    x              x               x               x                   partial  x             x        =          x
+in-progress   x           x              progress        progress        progress            partial  dispute       x        =          review
+review-needed approved    approved       x               x               x                   partial  x             x        =          x
+approved      x           x              progress        progress        progress            partial  dispute       x        =          review
+partial       approved    approved       x               x               x                   partial  x             x        =          x
+settled       x           x              x               =               =                   =        =             x        =          =
+dispute       x           approved       x               x               x                   partial  x             approved =          x
+refunded      x           x              x               =               =                   =        =             x        =          =
+`
+
+var byWord = map[string]Status{
+	"none": "", "pending": "pending", "in-progress": "in-progress", "progress": "in-progress", "review-needed": "review-needed",
+	"review": "review-needed", "approved": "approved-for-settlement", "partial": "partially-settled", "settled": "settled",
+	"dispute": "dispute-ready", "refunded": "refunded",
+}
+
+// after is what a move to a standing writes beside it, by fact.
+var after = map[Fact]struct {
+	code      ReasonCode
+	reason    string
+	lifecycle map[Lifecycle]Lifecycle
+}{
+	"adjudicated":         {"approve", "escrow adjudicated for release", map[Lifecycle]Lifecycle{"": "hold-active", "hold-active": "hold-active", "re-escalated": "re-escalated"}},
+	"re-adjudicated":      {"approve", "escrow re-adjudicated for release", escalated},
+	"attempt-started":     {"approve", "post-adjudication execution in progress", unchanged},
+	"retry-scheduled":     {"approve", "post-adjudication execution in progress", unchanged},
+	"attempt-interrupted": {"approve", "post-adjudication execution in progress", unchanged},
+	"executed":            {"approve", "post-adjudication execution completed in part", map[Lifecycle]Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
+	"dead-lettered":       {"escalate", "post-adjudication execution dead-lettered", escalated},
+	"forked":              {"approve", "post-adjudication execution forked", escalated},
+	"cancelled":           {"request-revision", "post-adjudication execution cancelled", unchanged},
+}
+
+var (
+	escalated = map[Lifecycle]Lifecycle{"": "re-escalated", "hold-active": "re-escalated", "re-escalated": "re-escalated"}
+	unchanged = map[Lifecycle]Lifecycle{"": "", "hold-active": "hold-active", "re-escalated": "re-escalated"}
+)
+
+func TestEveryPairOfStandingAndFact(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSpace(expectation), "\n")
+	facts := strings.Fields(lines[0])[1:]
+	if len(facts) != len(Facts) || len(lines)-1 != len(Statuses) || len(table) != len(Facts) {
+		t.Fatalf("%d facts and %d standings are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(Facts), len(table), len(Statuses))
+	}
+	for _, line := range lines[1:] {
+		words := strings.Fields(line)
+		for i, fact := range facts {
+			for lifecycle := range unchanged {
+				checkPair(t, byWord[words[0]], Fact(fact), lifecycle, words[i+1])
+			}
+		}
+	}
+}
+
+func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string) {
+	t.Helper()
+	s := State{
+		Adjudication: Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
+		Generation: 3, Asked: 100, Reserved: 100, Released: 7, Refunded: 5,
+	}
+	if from.Ended() || from == None {
+		s.Reserved = 0
+	}
+	got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Generation: 4, Amount: 60, Paid: 40})
+	if want == "x" {
+		var r *Refused
+		if !errors.As(err, &r) || *r != (Refused{From: from, Fact: fact}) || got != s || effect != (Effect{}) {
+			t.Errorf("%s at %q gives %+v, %+v, %v; want it refused", fact, from, got, effect, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Errorf("%s at %q: %v", fact, from, err)
+		return
+	}
+	expected, to := s, from
+	if want != "=" {
+		to = byWord[want]
+		w := after[fact]
+		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = to, w.code, w.reason, w.lifecycle[lifecycle]
+	}
+	money := Effect{Moved: to != from}
+	switch {
+	case fact == "adjudicated", fact == "re-adjudicated":
+		money.Committed = 60 - s.Reserved
+		expected.Generation, expected.Asked, expected.Reserved = 4, 60, 60
+	case fact == "executed" && want == "=":
+		money.Committed, money.Excess = 40, 40
+		expected.Released = 47
+	case fact == "executed":
+		money.Committed = -60
+		expected.Moved, expected.Reserved, expected.Released = 40, 0, 47
+	case fact == "cancelled":
+		money.Committed = -s.Reserved
+		expected.Reserved = 0
+	}
+	if got != expected || effect != money {
+		t.Errorf("%s at %q (%q) gives\n%+v, %+v, want\n%+v, %+v", fact, from, lifecycle, got, effect, expected, money)
+	}
+}
+
+func TestWhatIsNotInTheTableIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, s := range append([]Status{"closed", "Settled"}, Statuses...) {
+		for _, f := range append([]Fact{"", "paid", "Executed"}, Facts...) {
+			_, knownStatus := statusSet()[s]
+			if _, knownFact := table[f]; knownStatus && knownFact {
+				continue
+			}
+			var r *Refused
+			if _, _, err := Apply(State{Progression: s}, Event{Fact: f, Repeated: true}); !errors.As(err, &r) {
+				t.Errorf("%q at %q: %v, want it refused", f, s, err)
+			}
+		}
+	}
+	if text := (&Refused{Fact: Forked}).Error(); text != "settlement: forked is refused where the case stands at none" {
+		t.Error(text)
+	}
+}
+
+func statusSet() map[Status]bool {
+	set := map[Status]bool{}
+	for _, s := range Statuses {
+		set[s] = true
+	}
+	return set
+}
+
+func TestOnlySettledAndRefundedAreEnds(t *testing.T) {
+	t.Parallel()
+	for _, s := range Statuses {
+		if want := s == "settled" || s == "refunded"; s.Ended() != want {
+			t.Errorf("%q.Ended() = %v", s, !want)
+		}
+	}
+}
