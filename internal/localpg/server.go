@@ -26,7 +26,8 @@ type Options struct {
 	// Dir keeps the cluster in its subdirectory "data", and is made if it isn't there; Stop leaves it. Empty: a
 	// temporary directory that Stop removes, and if we are killed, the next Start of any process.
 	Dir string
-	// Durable keeps fsync on: a commit survives a crash of the machine. Else only one of the server.
+	// Durable keeps fsync and synchronous commits on: a commit survives a crash of the machine. Else even Kill and
+	// Immediate may lose the last commits, up to about a second of them; what is there stays consistent.
 	Durable bool
 	// MaxConnections is DefaultMaxConnections when 0.
 	MaxConnections int
@@ -40,7 +41,7 @@ type Mode int
 const (
 	// Fast ends the sessions, writes a checkpoint and shuts down.
 	Fast Mode = iota
-	// Immediate drops everything; the start recovers from the log, as after a crash.
+	// Immediate drops everything; the start recovers from the log, as after a crash: every commit if Durable.
 	Immediate
 )
 
