@@ -70,7 +70,10 @@ func (sc *scanner) assignment(end int) (int, bool) {
 	default:
 		return 0, false
 	}
-	v := sc.value(at)
+	if strings.HasPrefix(sc.s[at:], pemBegin) {
+		return at, true // a block is more than its first word
+	}
+	v := sc.withScheme(sc.value(at))
 	if strings.HasSuffix(n.text, "authorization") || strings.HasSuffix(n.text, "cookie") {
 		v = sc.header(v)
 	}

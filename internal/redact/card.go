@@ -63,8 +63,11 @@ func (sc *scanner) afterDate(i, end int) int {
 	return end
 }
 
-// isHexWord reports whether a word could be part of a digest: hexadecimal with a letter in it.
+// isHexWord reports whether a word could be part of a digest, hexadecimal with a letter in it, or begins with 0x.
 func isHexWord(word string) bool {
+	if len(word) > 2 && word[0] == '0' && word[1]|0x20 == 'x' {
+		return true
+	}
 	letter := false
 	for i := range len(word) {
 		if !isHex(word[i]) {

@@ -5,18 +5,24 @@ import "strings"
 // tokenSchemes are the authorization schemes whose credentials are a single token.
 var tokenSchemes = [...]string{"bearer", "basic", "token", "apikey", "dpop", "negotiate"}
 
-// header widens v, the first token of a header's value, to all of its credentials: the token that follows a known
-// scheme, else the rest of the line. A value in quotes or brackets is whole already.
-func (sc *scanner) header(v span) span {
-	if v.from == v.to || sc.s[v.from:v.to] == RedactedMark || sc.s[v.from] == '[' || sc.s[v.from] == '{' ||
-		isQuote(sc.s[v.from-1]) {
-		return v
-	}
+// withScheme widens v, the first token of a value, by the token that follows it when v is only the name of a scheme.
+func (sc *scanner) withScheme(v span) span {
 	for _, scheme := range tokenSchemes {
 		if strings.EqualFold(sc.s[v.from:v.to], scheme) {
 			next := sc.token(sc.blanks(v.to))
 			return span{v.from, max(v.to, next.to)}
 		}
+	}
+	return v
+}
+
+// header widens v, the value of a header up to its credentials if its scheme is known, to the rest of the line if not.
+// A value in quotes or brackets is whole already.
+func (sc *scanner) header(v span) span {
+	value := sc.s[v.from:v.to]
+	if value == "" || value == RedactedMark || value[0] == '[' || value[0] == '{' || isQuote(sc.s[v.from-1]) ||
+		strings.ContainsAny(value, " \t") {
+		return v
 	}
 	if line := strings.IndexAny(sc.s[v.to:], "\r\n"); line >= 0 {
 		return span{v.from, v.to + line}
