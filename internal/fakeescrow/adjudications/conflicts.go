@@ -63,13 +63,9 @@ func (m *maker) generations() {
 }
 
 func (m *maker) escrows() {
-	for _, o := range m.take(3, "ok", func(l line) bool { return l.Amount == l.Held }) {
-		m.beside(o, exceeds, behind).Amount.Minor = o.Held.Minor/4 + 1
-	}
-	for i, o := range m.take(2, "ok", anyLine) {
-		l := m.beside(o, exceeds, later)
-		l.EscrowReference = id("esc_", l.at-200, fmt.Sprint(exceeds, i))
-		l.Amount.Minor = l.Held.Minor + 1
+	decided := func(l line) bool { return l.Amount == l.Held }
+	for i, o := range m.take(5, "ok", decided) {
+		m.beside(o, exceeds, []float64{behind, later}[i%2]).Amount.Minor = o.Held.Minor/4 + 1
 	}
 	slack := func(l line) bool { return l.Held.Minor > 2*l.Amount.Minor }
 	for _, o := range m.take(3, "ok", slack) {

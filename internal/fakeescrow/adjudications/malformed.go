@@ -31,6 +31,9 @@ var faults = []fault{
 	{"beyond exact integers", func(l line) (string, string) {
 		return amount(l), `"amount":{"minor":9007199254740993,"currency":"` + l.Amount.Currency + `"}`
 	}},
+	{"more than its own escrow holds", func(l line) (string, string) {
+		return amount(l), fmt.Sprintf(`"amount":{"minor":%d,"currency":%q}`, l.Held.Minor+1, l.Held.Currency)
+	}},
 	{"unknown outcome", func(l line) (string, string) { return `"outcome":"` + l.Outcome, `"outcome":"chargeback` }},
 	{"unknown currency", func(l line) (string, string) {
 		return `"currency":"` + l.Amount.Currency + `"`, `"currency":"ZZQ"`
