@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 )
@@ -13,10 +12,6 @@ import (
 // errUnavailable hands a delivery back to asynq because the journal can't be
 // written: another process may reach it.
 var errUnavailable = errors.New("background: the journal cannot be reached")
-
-// admitPatience is for how long a delivery waits for the journal to come back
-// before it is handed back.
-const admitPatience = time.Second
 
 // health knows whether evidence can be written. While a single move of this
 // process is waiting to be written, nothing new is claimed.
@@ -82,23 +77,3 @@ func (h *health) writable() <-chan struct{} {
 // Healthy is nil while all that this process knows is on record. Otherwise it
 // says why the journal refuses; nothing new is claimed meanwhile.
 func (m *Manager) Healthy() error { return m.health.err() }
-
-// admit lets a delivery go on to its claim.
-func (m *Manager) admit() error {
-	writable := m.health.writable()
-	select {
-	case <-writable:
-		return nil
-	default:
-	}
-	patience := time.NewTimer(admitPatience)
-	defer patience.Stop()
-	select {
-	case <-writable:
-		return nil
-	case <-m.stop:
-		return &handBack{at: m.now()}
-	case <-patience.C:
-		return errUnavailable
-	}
-}

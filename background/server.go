@@ -22,7 +22,7 @@ const (
 	// attempts were interrupted.
 	recordTime = 5 * time.Second
 	// unavailableMax bounds the pause between deliveries while the journal is away.
-	unavailableMax = 15 * time.Second
+	unavailableMax = 8 * time.Second
 )
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
@@ -113,7 +113,7 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 	case errors.As(cause, &back):
 		return max(0, back.at.Sub(m.now())) + fallback
 	case errors.Is(cause, errUnavailable):
-		return min(time.Second<<min(deliveries, 4), unavailableMax)
+		return min(time.Second<<min(deliveries, 3), unavailableMax)
 	}
 	return 0 // the lease of a lost worker expired: the claim decides
 }

@@ -120,7 +120,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
 		}
-		if !rings(state, now.Sub(r.DueAt)) && !s.m.engaged.has(r.ID) {
+		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt)) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}
