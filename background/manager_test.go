@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/backgroundtest"
+	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,7 +31,7 @@ var (
 // house is one Redis, one journal, and any number of managers.
 type house struct {
 	t       *testing.T
-	redis   string
+	redis   *localredis.Server
 	journal *backgroundtest.Journal
 	family  *backgroundtest.Family
 	calls   atomic.Int64 // of the handler
@@ -51,7 +52,7 @@ func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attemp
 
 func (h *house) config() background.Config {
 	return background.Config{
-		Redis: asynq.RedisClientOpt{Addr: h.redis}, Ledger: h.journal, Families: []background.Family{h.family},
+		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr()}, Ledger: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
 	}
 }
@@ -145,7 +146,7 @@ func (h *house) awaitTrue(what string, ok func() bool) {
 }
 
 func (h *house) inspector() *asynq.Inspector {
-	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis})
+	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
 	h.t.Cleanup(func() { _ = i.Close() })
 	return i
 }

@@ -52,7 +52,7 @@ func TestEmptiedRedisIsRungAgain(t *testing.T) {
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
 	never := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
-	client := redis.NewClient(&redis.Options{Addr: h.redis})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 		h.submit(w)
 	}
 	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
-	client := redis.NewClient(&redis.Options{Addr: h.redis})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -115,4 +115,46 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 	}
 	close(answer)
 	h.awaitTrue("all three were called", func() bool { return h.calls.Load() == 3 })
+}
+
+func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if len(a.Run.Payload) > 0 && a.Number == 1 {
+			close(called)
+			<-answer
+		}
+		if a.Number < 3 {
+			return refused
+		}
+		return paid
+	})
+	w := h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
+	ids := []background.RunID{h.submit(w, func(r *background.Run) { r.Payload = []byte("held") }).ID}
+	<-called
+	if err := h.redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		r := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
+		ids = append(ids, r.ID)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := w.Bell(ctx, h.journal.Run(ids[1])); err == nil {
+		t.Error("a bell rang in a Redis that is away")
+	}
+	close(answer)
+	h.awaitState(ids[0], background.Succeeded) // needs no Redis
+	if err := h.redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		h.awaitState(id, background.Succeeded)
+	}
+	h.startedOnceEach(ids, 3)
+	if n := h.calls.Load(); n != int64(3*len(ids)) {
+		t.Errorf("%d calls for %d runs", n, len(ids))
+	}
 }

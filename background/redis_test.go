@@ -7,8 +7,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
-// startRedis starts a Redis of the test's own and returns its address.
-func startRedis(t *testing.T) string {
+// startRedis starts a Redis of the test's own and returns it.
+func startRedis(t *testing.T) *localredis.Server {
 	t.Helper()
 	s, err := localredis.Start(context.Background(), localredis.Options{})
 	if err != nil {
@@ -19,5 +19,5 @@ func startRedis(t *testing.T) string {
 			t.Error("stop redis: ", err)
 		}
 	})
-	return s.Addr()
+	return s
 }
