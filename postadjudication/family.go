@@ -87,23 +87,34 @@ func resultOf(a Answer) background.Result {
 // Record commits a move of a run with its case, escrow and receipts.
 func (f *family) Record(ctx context.Context, m background.Move) (background.Run, error) {
 	m = redacted(m)
-	if m.Fact == receipts.AnsweredLate {
-		return f.recordLate(ctx, m)
+	var around *siblings
+	for {
+		s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+			if m.Fact == receipts.AnsweredLate {
+				return decideLate(m, s, around)
+			}
+			return f.decide(m, s, around)
+		})
+		if !errors.Is(err, errSiblings) {
+			return s.Run, err
+		}
+		if around, err = f.siblingsOf(ctx, m.Run); err != nil {
+			return s.Run, err
+		}
 	}
-	s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) { return f.decide(m, s) })
-	return s.Run, err
 }
 
 // decide gives the change that a move makes of a case as it is.
-func (f *family) decide(m background.Move, s postgres.Snapshot) (postgres.Change, error) {
+func (f *family) decide(m background.Move, s postgres.Snapshot, around *siblings) (postgres.Change, error) {
 	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(s.Run, m.At) {
 		return postgres.Change{}, background.ErrKeyExpired
 	}
+	m = onEndedCase(m, s)
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	state, effect, err := settle(s, m)
+	state, effect, err := settle(m, s, around)
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -119,6 +130,22 @@ func (f *family) decide(m background.Move, s postgres.Snapshot) (postgres.Change
 	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
 }
 
+// onEndedCase ends a run whose case was ended by another payment while it ran: it
+// must not wait for one more attempt. When its own attempt may have paid as well, a
+// person has to look at it.
+func onEndedCase(m background.Move, s postgres.Snapshot) background.Move {
+	if !s.Case.State.Progression.Ended() || m.Fact != receipts.RetryScheduled && m.Fact != receipts.AttemptInterrupted {
+		return m
+	}
+	m.NextRetryAt, m.Reason = time.Time{}, reasonCaseEnded
+	if m.Fact = receipts.Cancelled; m.Result.Class == Unknown || s.Run.Class == Unknown {
+		m.Fact = receipts.DeadLettered
+	}
+	return m
+}
+
+const reasonCaseEnded = "case_ended"
+
 // keyMayBeOver guards the call after an unknown one: past the key's lifetime the
 // escrow service would take a repetition for a new order, and pay twice.
 func (f *family) keyMayBeOver(r background.Run, at time.Time) bool {
@@ -130,14 +157,21 @@ func (f *family) keyMayBeOver(r background.Run, at time.Time) bool {
 }
 
 // settle is the settlement after a move of the run that holds the case.
-func settle(s postgres.Snapshot, m background.Move) (settlement.State, settlement.Effect, error) {
+func settle(m background.Move, s postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
 	e, ok := factOf(m)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}
 	if e.Fact == settlement.Executed {
-		e.Outcome = s.Case.State.Adjudication
-		e.Repeated = s.Run.Class == Executed || s.Case.State.Moved > 0
+		var err error
+		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
+			e.Repeated, err = around.paid(s)
+		} else {
+			e.Repeated = s.Run.Class == Executed
+		}
+		if err != nil {
+			return s.Case.State, settlement.Effect{}, err
+		}
 	}
 	state, effect, err := settlement.Apply(s.Case.State, e)
 	var refused *settlement.Refused

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -9,39 +10,50 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// recordLate records the answer of an attempt that had already ended. If the call
-// paid, that is a fact whatever has happened since: it settles the case, a run of
-// the case that waits ends as succeeded, and an open letter closes as reconciled.
-// A run that is running ends at its own finish.
-func (f *family) recordLate(ctx context.Context, m background.Move) (background.Run, error) {
-	for {
-		runs, err := f.runsOf(ctx, m.Run)
-		if err != nil {
-			return m.Run, err
-		}
-		s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) { return decideLate(m, s, runs) })
-		if err != errStaleRuns {
-			return s.Run, err
-		}
-	}
+// siblings are all runs of a case as they were when its head was as given.
+type siblings struct {
+	head receipts.Head
+	runs map[background.RunID]background.Run
 }
 
-func (f *family) runsOf(ctx context.Context, r background.Run) (map[background.RunID]background.Run, error) {
-	all, err := f.journal.CaseRuns(ctx, r.Tenant, r.Case)
+// errSiblings asks for the siblings to be read, or read again.
+var errSiblings = errors.New("postadjudication: the runs of the case are not those of its head")
+
+func (f *family) siblingsOf(ctx context.Context, r background.Run) (*siblings, error) {
+	now, err := f.journal.Snapshot(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[background.RunID]background.Run, len(all))
+	all, err := f.journal.CaseRuns(ctx, now.Run.Tenant, now.Case.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &siblings{head: all[0].Case.Head, runs: make(map[background.RunID]background.Run, len(all))}
 	for _, s := range all {
-		out[s.Run.ID] = s.Run
+		out.runs[s.Run.ID] = s.Run
 	}
 	return out, nil
 }
 
-// errStaleRuns asks for the case's other runs to be read again.
-var errStaleRuns = refusal("stale")
+// paid reports whether the payment under a run's operation key is on record: a
+// payment counts once per key, however many runs and answers tell of it.
+func (a *siblings) paid(s postgres.Snapshot) (bool, error) {
+	if a == nil || a.head != s.Case.Head {
+		return false, errSiblings
+	}
+	for _, r := range a.runs {
+		if r.Operation == s.Run.Operation && r.Class == Executed {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
-func decideLate(m background.Move, s postgres.Snapshot, runs map[background.RunID]background.Run) (postgres.Change, error) {
+// decideLate decides on the answer of an attempt that had already ended. If the
+// call paid, that is a fact whatever has happened since: it settles the case, a run
+// of the case that waits ends as succeeded, and an open letter closes as
+// reconciled. A run that is running ends at its own finish.
+func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postgres.Change, error) {
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
@@ -51,7 +63,7 @@ func decideLate(m background.Move, s postgres.Snapshot, runs map[background.RunI
 	var effect settlement.Effect
 	if m.Result.Class == Executed {
 		var state settlement.State
-		if state, effect, err = settleLate(m, s, runs); err != nil {
+		if state, effect, err = settleLate(m, s, around); err != nil {
 			return change, err
 		}
 		change.After.Case.State, change.Commits = state, effect.Committed
@@ -65,34 +77,29 @@ func decideLate(m background.Move, s postgres.Snapshot, runs map[background.RunI
 	if m.Result.Class != Executed {
 		return change, nil
 	}
-	return closeHolder(m, change, runs)
+	return closeHolder(m, change, around), nil
 }
 
-// settleLate is the settlement after a payment that was learnt late. It counts
-// once per operation key: not if a run under the same key has told it already.
-func settleLate(m background.Move, s postgres.Snapshot, runs map[background.RunID]background.Run) (settlement.State, settlement.Effect, error) {
-	e := settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: s.Case.State.Adjudication}
-	for _, r := range runs {
-		if r.Operation == s.Run.Operation && r.Class == Executed {
-			e.Repeated = true
-		}
+// settleLate is the settlement after a payment that was learned late.
+func settleLate(m background.Move, s postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
+	repeated, err := around.paid(s)
+	if err != nil {
+		return s.Case.State, settlement.Effect{}, err
 	}
-	if outcome, err := callOf(s.Run, 0); err == nil && outcome.Outcome != "" {
-		e.Outcome = outcome.Outcome
+	call, err := callOf(s.Run, m.Run.Attempt)
+	if err != nil {
+		return s.Case.State, settlement.Effect{}, err
 	}
-	return settlement.Apply(s.Case.State, e)
+	return settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: call.Outcome, Repeated: repeated})
 }
 
 // closeHolder ends the run that holds the case, if it waits or is an open letter:
 // what it was to do is done.
-func closeHolder(m background.Move, ch postgres.Change, runs map[background.RunID]background.Run) (postgres.Change, error) {
+func closeHolder(m background.Move, ch postgres.Change, around *siblings) postgres.Change {
 	holder := ch.After.Run
 	same := ch.Before.Case.Holder == holder.ID
 	if !same {
-		var ok bool
-		if holder, ok = runs[ch.Before.Case.Holder]; !ok {
-			return ch, errStaleRuns
-		}
+		holder = around.runs[ch.Before.Case.Holder]
 	}
 	before := holder
 	switch {
@@ -101,7 +108,7 @@ func closeHolder(m background.Move, ch postgres.Change, runs map[background.RunI
 	case holder.Letter == background.LetterOpen:
 		holder.Letter = background.LetterReconciled
 	default:
-		return ch, nil
+		return ch
 	}
 	holder.LastMove, holder.Class, holder.UnknownOpen = m.ID, background.Executed, 0
 	if same {
@@ -113,5 +120,5 @@ func closeHolder(m background.Move, ch postgres.Change, runs map[background.RunI
 		Finding: string(Executed), Moved: m.Result.Moved, Reference: m.Result.Reference, OutcomeClass: string(Executed),
 		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
 	}})
-	return ch, nil
+	return ch
 }

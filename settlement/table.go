@@ -18,6 +18,7 @@ type rule struct {
 
 var (
 	ends     = []Status{Settled, Refunded}
+	paid     = []Status{Settled, Refunded, PartiallySettled}
 	existing = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return s == None })
 	open     = slices.DeleteFunc(slices.Clone(existing), Status.Ended)
 )
@@ -43,17 +44,18 @@ var table = map[Fact]rule{
 		to:   ApprovedForSettlement, code: Approve, lifecycle: escalate, money: reserve,
 		reason: "escrow re-adjudicated for <outcome>",
 	},
+	// A payment that is learned late leaves a running run behind: what it does until
+	// its own end does not undo what was paid, hence stays.
 	AttemptStarted: {
-		from: []Status{ApprovedForSettlement, InProgress},
-		to:   InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: []Status{PartiallySettled},
+		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
 	},
-	// A run of a case that was ended meanwhile still ends its own life, hence stays.
 	RetryScheduled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
 		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
 	},
 	AttemptInterrupted: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
 		to: InProgress, code: Approve, lifecycle: keep, money: untouched, reason: reasonInProgress,
 	},
 	Executed: {
@@ -61,7 +63,7 @@ var table = map[Fact]rule{
 		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
 	},
 	DeadLettered: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: ends,
 		to: DisputeReady, code: Escalate, lifecycle: escalate, money: untouched, reason: reasonDeadLettered,
 	},
 	Forked: {
@@ -70,7 +72,7 @@ var table = map[Fact]rule{
 	},
 	Reconciled: {stays: existing, money: untouched},
 	Cancelled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: ends,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonCancelled,
 	},
 }

@@ -15,7 +15,7 @@ pending       approved    x              x               x               x      
 in-progress   x           x              progress        progress        progress            partial  dispute       x        =          review
 review-needed approved    approved       x               x               x                   partial  x             x        =          x
 approved      x           x              progress        progress        progress            partial  dispute       x        =          review
-partial       approved    approved       x               x               x                   partial  x             x        =          x
+partial       approved    approved       =               =               =                   partial  dispute       x        =          =
 settled       x           x              x               =               =                   =        =             x        =          =
 dispute       x           approved       x               x               x                   partial  x             approved =          x
 refunded      x           x              x               =               =                   =        =             x        =          =
