@@ -28,6 +28,7 @@ func (m *Manager) Bell(ctx context.Context, r Run) error {
 	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		m.idle.ring()
 		return nil
 	}
 	m.sweep.hurry()

@@ -25,7 +25,7 @@ type Config struct {
 	Servers    int           // asynq servers, each dequeues one task per round trip; 4
 	Deliveries int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
 	Shards     int           // queues of each family; 2
-	Poll       time.Duration // pause of a server that found its queues empty; 5ms
+	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two; 5ms
 	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
 	SweepEvery time.Duration // how often the sweeper looks; 1s
 
@@ -43,6 +43,7 @@ type Manager struct {
 	log       *zap.Logger
 	families  map[string]Family
 	redis     redis.UniversalClient
+	idle      *idle
 	client    *asynq.Client
 	inspector *asynq.Inspector
 
@@ -82,10 +83,11 @@ func New(cfg Config) (*Manager, error) {
 	if !ok {
 		return nil, fmt.Errorf("background: Config.Redis makes a %T, not a redis.UniversalClient", made)
 	}
-	shared := newPipelined(client)
+	shared := newIdle(newPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
 		redis:     shared,
+		idle:      shared,
 		client:    asynq.NewClientFromRedisClient(shared),
 		inspector: asynq.NewInspectorFromRedisClient(shared),
 		slots:     newSlots(cfg.Slots),
@@ -95,7 +97,7 @@ func New(cfg Config) (*Manager, error) {
 		graceOver: make(chan struct{}),
 		stopped:   make(chan struct{}),
 	}
-	m.promote = newPromoter(m.inspector, m.now, cfg.Logger)
+	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep = newSweeper(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 )
 
@@ -27,9 +26,9 @@ var promotions = []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond,
 // promoter moves a task that waits in asynq to the front at its exact time. Its
 // timers live in this process only; if it ends, asynq's forwarder delivers.
 type promoter struct {
-	inspector *asynq.Inspector
-	now       func() time.Time
-	log       *zap.Logger
+	bring func(queue, taskID string) error
+	now   func() time.Time
+	log   *zap.Logger
 
 	mu     sync.Mutex
 	timers map[string]*time.Timer // by task id
@@ -37,8 +36,8 @@ type promoter struct {
 	busy   sync.WaitGroup
 }
 
-func newPromoter(i *asynq.Inspector, now func() time.Time, log *zap.Logger) *promoter {
-	return &promoter{inspector: i, now: now, log: log, timers: make(map[string]*time.Timer)}
+func newPromoter(bring func(queue, taskID string) error, now func() time.Time, log *zap.Logger) *promoter {
+	return &promoter{bring: bring, now: now, log: log, timers: make(map[string]*time.Timer)}
 }
 
 // at promotes the task at the time given.
@@ -72,7 +71,7 @@ func (p *promoter) run(queue, taskID string, due time.Time, try int) {
 		p.plan(queue, taskID, due, try) // the clock was set back, or the timer was early
 		return
 	}
-	err := p.inspector.RunTask(queue, taskID)
+	err := p.bring(queue, taskID)
 	if err == nil {
 		return
 	}
@@ -95,4 +94,13 @@ func (p *promoter) close() {
 	}
 	p.mu.Unlock()
 	p.busy.Wait()
+}
+
+// promoteNow has asynq deliver a task that it holds back.
+func (m *Manager) promoteNow(queue, taskID string) error {
+	if err := m.inspector.RunTask(queue, taskID); err != nil {
+		return err
+	}
+	m.idle.ring()
+	return nil
 }

@@ -2,6 +2,8 @@ package background_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,5 +158,32 @@ func TestRedisThatIsAwayAndComesBackEmptyLosesNothing(t *testing.T) {
 	h.startedOnceEach(ids, 3)
 	if n := h.calls.Load(); n != int64(3*len(ids)) {
 		t.Errorf("%d calls for %d runs", n, len(ids))
+	}
+}
+
+func TestIdleServersAskRedisSeldom(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.start(func(c *background.Config) { c.Servers = 8; c.Poll = 25 * time.Millisecond })
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	<-time.After(500 * time.Millisecond) // the passing of time is what is tested
+	stats, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(stats, "cmdstat_rpoplpush:calls=")
+	number, _, _ := strings.Cut(rest, ",")
+	asked, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatalf("no dequeue in %q", stats)
+	}
+	// Each queue once in two polls, and once by each server before any found it empty.
+	if most := 2 * int(time.Since(began)/(50*time.Millisecond)+2+8); asked > most {
+		t.Errorf("asked %d times for two queues in %s, want at most %d", asked, time.Since(began), most)
 	}
 }
