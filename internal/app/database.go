@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	_ "github.com/lib/pq" // the driver that creates and drops databases
+)
+
+// dropLimit bounds the clearing up of a database.
+const dropLimit = 20 * time.Second
+
+// FreshDatabase creates an empty database "<prefix>_<random>" on a server and
+// gives its URL. drop removes it, ending the sessions that are left in it.
+func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL string, drop func() error, err error) {
+	if err := CheckDatabaseURL(serverURL); err != nil {
+		return "", nil, err
+	}
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		return "", nil, err
+	}
+	var random [6]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", nil, err
+	}
+	name := prefix + "_" + hex.EncodeToString(random[:])
+	if err := execute(ctx, serverURL, `CREATE DATABASE "`+name+`"`); err != nil {
+		return "", nil, fmt.Errorf("creating the database %s: %w", name, err)
+	}
+	u.Path = "/" + name
+	return u.String(), func() error {
+		// A context of its own: what ended the program must not leave a database behind.
+		ctx, cancel := context.WithTimeout(context.Background(), dropLimit)
+		defer cancel()
+		if err := execute(ctx, serverURL, `DROP DATABASE "`+name+`" WITH (FORCE)`); err != nil {
+			return fmt.Errorf("dropping the database %s: %w", name, err)
+		}
+		return nil
+	}, nil
+}
+
+func execute(ctx context.Context, databaseURL, statement string) error {
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, statement)
+	return errors.Join(err, db.Close())
+}

@@ -1,0 +1,17 @@
+// Package app puts a running recourse together: a service that executes
+// settlements, its HTTP pages, and, where they are asked for, servers of its own.
+//
+//	Bind ─▶ (flags) ─▶ Parse ─▶ Start ─▶ Run ─▶ Close
+//
+// Start returns when the service may be used and the pages are listened for; Run
+// executes until its context ends; Close gives everything back, in the opposite
+// order of its making, also after a Start that failed. The binary and the
+// end-to-end tests use the same Main.
+//
+// The pages have no access check, so they are served on loopback unless the
+// operator says otherwise.
+//
+// The package may import postadjudication and its executors, background for its
+// words, internal/fakeescrow, internal/localpg, asynq, asynqmon and miniredis.
+// It must not know of commands, tables for people or SQL of the journal.
+package app

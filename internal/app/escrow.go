@@ -1,0 +1,54 @@
+package app
+
+import (
+	"net/http"
+
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
+)
+
+// escrow is whom settlements are executed by.
+type escrow struct {
+	executor postadjudication.Executor
+	calls    *escrowhttp.Executor
+	embedded *fakeescrow.Service // nil unless it was started here
+	url      string
+}
+
+// openEscrow starts the escrow service for demonstrations when none is named. That
+// one never forgets an operation key.
+func openEscrow(o Options) (*escrow, error) {
+	e := &escrow{url: o.EscrowURL}
+	lifetime := o.KeyLifetime
+	if e.url == "" {
+		service, err := fakeescrow.Start(fakeescrow.Config{})
+		if err != nil {
+			return nil, err
+		}
+		e.embedded, e.url, lifetime = service, service.URL(), postadjudication.Forever
+	}
+	header := http.Header{}
+	if o.Authorization != "" && e.embedded == nil {
+		header.Set("Authorization", o.Authorization)
+	}
+	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: e.url, Header: header, KeyLifetime: lifetime})
+	if err != nil {
+		e.close()
+		return nil, wrong("the escrow service: %v", err)
+	}
+	e.calls, e.executor = calls, calls
+	if e.embedded != nil {
+		e.executor = fakeescrow.Panicking(calls)
+	}
+	return e, nil
+}
+
+func (e *escrow) close() {
+	if e.calls != nil {
+		e.calls.Close()
+	}
+	if e.embedded != nil {
+		e.embedded.Close()
+	}
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	headerLimit = 10 * time.Second
+	pageLimit   = 30 * time.Second
+	// pageGrace is what pages in flight are given at Close.
+	pageGrace = 2 * time.Second
+)
+
+// Main is a recourse that executes settlements. Fill Options, by Bind or by hand;
+// then Parse, Start, Run, Close, in this order. Close may be called at any time
+// after Parse.
+type Main struct {
+	Options Options
+	Log     *zap.Logger                                   // none when nil
+	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
+
+	// Set by Start.
+	Service *postadjudication.Service
+	Redis   asynq.RedisConnOpt
+	URL     string              // of the pages; empty when there are none
+	Escrow  string              // base URL of the escrow service
+	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
+
+	metrics *metrics
+	started time.Time
+	pages   *http.Server
+	serving sync.WaitGroup
+	closers []func() error
+}
+
+// Parse fills the options from the environment where no flag spoke, and refuses
+// those that cannot work. Its errors are ErrOptions.
+func (m *Main) Parse(getenv func(string) string) error {
+	m.Options.FromEnvironment(getenv)
+	if m.Log == nil {
+		m.Log = zap.NewNop()
+	}
+	return m.Options.check()
+}
+
+// Start brings everything up but the work: servers of its own, the escrow service
+// for demonstrations, the service and the pages. With a private Postgres the schema
+// is made; any other must have it. After an error call Close all the same.
+func (m *Main) Start(ctx context.Context) error {
+	databaseURL, redisURL, err := m.startServers(ctx)
+	if err != nil {
+		return err
+	}
+	if err := CheckDatabaseURL(databaseURL); err != nil {
+		return err
+	}
+	if m.Redis, err = Redis(redisURL); err != nil {
+		return err
+	}
+	escrow, err := openEscrow(m.Options)
+	if err != nil {
+		return err
+	}
+	m.closing(func() error { escrow.close(); return nil })
+	m.Escrow, m.Ledger = escrow.url, escrow.embedded
+	m.metrics, m.started = newMetrics(), time.Now()
+	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log,
+		OnMove: func(mv background.Move, after background.Run) {
+			m.metrics.moved(mv, after)
+			if m.OnMove != nil {
+				m.OnMove(mv, after)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	m.closing(m.Service.Close)
+	return m.startPages(ctx)
+}
+
+// startServers starts what the options leave to us and tells where everything is.
+func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, err error) {
+	databaseURL, redisURL = m.Options.DatabaseURL, m.Options.RedisURL
+	if databaseURL == "" {
+		server, err := localpg.Start(ctx, localpg.Options{Durable: true})
+		if err != nil {
+			return "", "", fmt.Errorf("starting a private Postgres: %w", err)
+		}
+		m.closing(server.Stop)
+		databaseURL = server.URL("postgres")
+		if _, _, err := postadjudication.Migrate(ctx, databaseURL); err != nil {
+			return "", "", err
+		}
+	}
+	if redisURL == "" {
+		memory, err := startMemoryRedis()
+		if err != nil {
+			return "", "", fmt.Errorf("starting a Redis within the process: %w", err)
+		}
+		m.closing(func() error { memory.close(); return nil })
+		redisURL = memory.url()
+	}
+	return databaseURL, redisURL, nil
+}
+
+// startPages listens, so that a port that is taken is an error of Start.
+func (m *Main) startPages(ctx context.Context) error {
+	if m.Options.Listen == "" {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", m.Options.Listen)
+	if err != nil {
+		return fmt.Errorf("serving the pages: %w", err)
+	}
+	monitor := newMonitor(m.Redis)
+	m.closing(monitor.Close)
+	m.URL = "http://" + listener.Addr().String()
+	m.pages = &http.Server{Handler: m.routes(monitor), ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit}
+	m.closing(m.stopPages)
+	m.serving.Go(func() {
+		if err := m.pages.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			m.Log.Error("the pages are no longer served", zap.Error(err))
+		}
+	})
+	return nil
+}
+
+func (m *Main) stopPages() error {
+	ctx, cancel := context.WithTimeout(context.Background(), pageGrace)
+	defer cancel()
+	err := m.pages.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = m.pages.Close()
+	}
+	m.serving.Wait()
+	return err
+}
+
+// Run executes settlements until ctx ends, then lets running attempts finish. The
+// pages are served meanwhile and until Close.
+func (m *Main) Run(ctx context.Context) error { return m.Service.Run(ctx) }
+
+func (m *Main) closing(f func() error) { m.closers = append(m.closers, f) }
+
+// Close gives back what Start made, the last first. A second Close does nothing.
+func (m *Main) Close() error {
+	var errs []error
+	for len(m.closers) > 0 {
+		last := len(m.closers) - 1
+		errs = append(errs, m.closers[last]())
+		m.closers = m.closers[:last]
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,158 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// The environment variables that say where the servers are.
+const (
+	DatabaseVariable      = "RECOURSE_DATABASE_URL"
+	RedisVariable         = "RECOURSE_REDIS_URL"
+	EscrowVariable        = "RECOURSE_ESCROW_URL"
+	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"
+)
+
+// DefaultListen is where the pages are when nothing else is said.
+const DefaultListen = "127.0.0.1:8321"
+
+// Options are what an operator chooses.
+type Options struct {
+	DatabaseURL string // empty with Private: a private Postgres
+	RedisURL    string // empty with Private: a Redis within the process
+	EscrowURL   string // empty with Embedded: the escrow service for demonstrations
+	// Authorization is the header sent to the escrow service. It is a secret: it
+	// comes from the environment only and is never printed.
+	Authorization string
+	Listen        string // host:port of the pages; empty means none
+	Expose        bool   // allows a Listen beyond loopback
+	Embedded      bool
+	KeyLifetime   time.Duration // of operation keys at the escrow service
+	TimeLimit     time.Duration // of one call of the escrow service
+	Private       bool          // what has no URL is started, and gone after Close
+}
+
+// ErrOptions marks every error that only other options or another environment cure.
+var ErrOptions = errors.New("")
+
+// wrong is an error about the options.
+func wrong(format string, args ...any) error {
+	return fmt.Errorf("%w"+format, append([]any{ErrOptions}, args...)...)
+}
+
+// BindServers defines the flags that say where Postgres and Redis are.
+func (o *Options) BindServers(f *pflag.FlagSet) {
+	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=require (default $"+DatabaseVariable+")")
+	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0 (default $"+RedisVariable+")")
+}
+
+// Bind defines the flags of a process that executes.
+func (o *Options) Bind(f *pflag.FlagSet) {
+	o.BindServers(f)
+	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
+	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /livez, /readyz, /metrics and /asynqmon")
+	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; the pages have no access check")
+	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
+	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
+}
+
+// FromEnvironment fills what no flag said.
+func (o *Options) FromEnvironment(getenv func(string) string) {
+	for _, v := range []struct {
+		to   *string
+		name string
+	}{
+		{&o.DatabaseURL, DatabaseVariable}, {&o.RedisURL, RedisVariable}, {&o.EscrowURL, EscrowVariable}, {&o.Authorization, AuthorizationVariable},
+	} {
+		if *v.to == "" {
+			*v.to = getenv(v.name)
+		}
+	}
+}
+
+// check refuses options that cannot work. Its errors are ErrOptions.
+func (o *Options) check() error {
+	switch {
+	case o.DatabaseURL == "" && !o.Private:
+		return wrong("no Postgres is named: set %s or --database", DatabaseVariable)
+	case o.RedisURL == "" && !o.Private:
+		return wrong("no Redis is named: set %s or --redis", RedisVariable)
+	case o.EscrowURL == "" && !o.Embedded:
+		return wrong("no escrow service is named: set %s or --escrow, or try --embedded", EscrowVariable)
+	case o.KeyLifetime < 0:
+		return wrong("--key-lifetime is negative")
+	case o.TimeLimit <= 0:
+		return wrong("--time-limit must be positive")
+	}
+	return o.checkListen()
+}
+
+func (o *Options) checkListen() error {
+	if o.Listen == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return wrong("--listen %q is not host:port", o.Listen)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !o.Expose {
+		return wrong("--listen %s is not on loopback, and the pages have no access check: add --expose if only trusted people reach it", o.Listen)
+	}
+	return nil
+}
+
+// Redis reads a Redis URL. The error is ErrOptions and does not repeat the URL,
+// which may hold a password.
+func Redis(redisURL string) (asynq.RedisConnOpt, error) {
+	u, err := url.Parse(redisURL)
+	if err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") {
+		// asynq takes neither a lone slash nor a host without a port.
+		if u.Path == "/" {
+			u.Path = ""
+		}
+		if u.Port() == "" {
+			u.Host = net.JoinHostPort(u.Hostname(), "6379")
+		}
+		redisURL = u.String()
+	}
+	opt, err := asynq.ParseRedisURI(redisURL)
+	if err != nil {
+		return nil, wrong("the Redis URL can't be read; it looks like redis://host:6379/0")
+	}
+	return opt, nil
+}
+
+// Service is the configuration of a service that hands over and looks, but
+// executes nothing.
+func (o *Options) Service() (postadjudication.Config, error) {
+	if o.DatabaseURL == "" {
+		return postadjudication.Config{}, wrong("no Postgres is named: set %s or --database", DatabaseVariable)
+	}
+	if err := CheckDatabaseURL(o.DatabaseURL); err != nil {
+		return postadjudication.Config{}, err
+	}
+	if o.RedisURL == "" {
+		return postadjudication.Config{}, wrong("no Redis is named: set %s or --redis", RedisVariable)
+	}
+	opt, err := Redis(o.RedisURL)
+	return postadjudication.Config{DatabaseURL: o.DatabaseURL, Redis: opt}, err
+}
+
+// CheckDatabaseURL refuses what is no URL of a Postgres. The error is ErrOptions
+// and does not repeat the URL, which may hold a password.
+func CheckDatabaseURL(databaseURL string) error {
+	u, err := url.Parse(databaseURL)
+	if err != nil || u.Host == "" && u.Query().Get("host") == "" || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return wrong("the Postgres URL can't be read; it looks like postgres://user@host:5432/name?sslmode=require")
+	}
+	return nil
+}

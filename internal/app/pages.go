@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/hibiken/asynqmon"
+	"go.uber.org/zap"
+)
+
+// readyLimit bounds the question whether this process can do its work.
+const readyLimit = 3 * time.Second
+
+const index = `recourse carries adjudicated escrow decisions to settled, or to a person's desk.
+
+/livez     200 while the process runs
+/readyz    200 while it can do its work, else 503 and why
+/metrics   for Prometheus
+/asynqmon  queues and tasks, to look at only
+`
+
+func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
+	return asynqmon.New(asynqmon.Options{RootPath: "/asynqmon", RedisConnOpt: redis, ReadOnly: true})
+}
+
+func (m *Main) routes(monitor http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", m.ready)
+	mux.HandleFunc("GET /metrics", m.measured)
+	mux.Handle("/asynqmon/", monitor)
+	mux.Handle("/asynqmon", monitor)
+	return mux
+}
+
+func (m *Main) measured(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", expositionType)
+	m.write(w, http.StatusOK, string(m.metrics.page(m.Service.Stats(), m.started, time.Now())))
+}
+
+// ready answers in JSON when that is asked for, else in plain text.
+func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
+	defer cancel()
+	status, reason := http.StatusOK, ""
+	if err := m.Service.Healthy(ctx); err != nil {
+		status, reason = http.StatusServiceUnavailable, err.Error()
+	}
+	if r.Header.Get("Accept") == "application/json" {
+		body, err := json.Marshal(map[string]any{"ready": status == http.StatusOK, "reason": reason})
+		if err != nil {
+			status, body = http.StatusInternalServerError, nil
+		}
+		w.Header().Set("Content-Type", "application/json")
+		m.write(w, status, string(body)+"\n")
+		return
+	}
+	if status == http.StatusOK {
+		m.text(w, status, "ok\n")
+		return
+	}
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason))
+}
+
+func (m *Main) text(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	m.write(w, status, body)
+}
+
+func (m *Main) write(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if _, err := io.WriteString(w, body); err != nil {
+		m.Log.Debug("a page was not read to its end", zap.Error(err))
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/demo"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/testdata"
+)
+
+func (c *command) demo() *cobra.Command {
+	var input, redisURL, listen string
+	var serve bool
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Settle a file of adjudications before your eyes, with nothing to configure", Args: exactly(),
+		Long: `Settle a file of adjudications before your eyes, with nothing to configure.
+
+The demonstration starts a private Postgres (or uses a database of its own on the
+server in RECOURSE_DATABASE_URL), a Redis within the process (or an empty logical
+database on the one named), and an escrow service that keeps its own ledger and
+misbehaves: it refuses, hangs, drops answers, answers late, and panics. Then it
+hands over every line of the input, waits until every run is at rest, and holds
+what Recourse says against that ledger. Exit code 0 means that every invariant
+holds.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := demo.Options{DatabaseURL: c.Getenv(app.DatabaseVariable), RedisURL: redisURL, Progress: c.Err}
+			if o.RedisURL == "" {
+				o.RedisURL = c.Getenv(app.RedisVariable)
+			}
+			if serve {
+				o.Listen = listen
+			}
+			from, err := c.input(input)
+			if err != nil {
+				return err
+			}
+			defer from.Close() // only read from
+			o.Input = from
+			return c.play(cmd.Context(), o, serve)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&input, "input", "", "JSON lines to settle, - for standard input (default: those in the binary)")
+	f.StringVar(&redisURL, "redis", "", "a Redis with an empty logical database (default $"+app.RedisVariable+", else one within the process)")
+	f.BoolVar(&serve, "serve", false, "stay up with asynqmon until Ctrl-C")
+	f.StringVar(&listen, "listen", app.DefaultListen, "where --serve serves its pages; loopback only")
+	return cmd
+}
+
+func (c *command) input(name string) (io.ReadCloser, error) {
+	switch name {
+	case "":
+		return io.NopCloser(bytes.NewReader(testdata.Adjudications)), nil
+	case "-":
+		return io.NopCloser(c.In), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &exit{exitUsage, err}
+	}
+	return f, nil
+}
+
+func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err error) {
+	if !c.json {
+		c.note("starting Postgres, Redis, an escrow service and workers ...")
+	}
+	d, err := demo.Start(ctx, o)
+	defer func() { err = errors.Join(err, d.Close()) }()
+	if err != nil {
+		return err
+	}
+	report, err := d.Play(ctx)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		err = c.answer(report)
+	} else {
+		err = report.Show(screen.New(c.Out))
+	}
+	if err == nil && serve {
+		c.note(fmt.Sprintf("queues and tasks: %s/asynqmon   metrics: %s/metrics   Ctrl-C ends it", d.URL(), d.URL()))
+		<-ctx.Done()
+	}
+	if err == nil && !report.OK() {
+		err = errBroken
+	}
+	return err
+}
+
+// note tells people what goes on, beside the answer.
+func (c *command) note(what string) {
+	// Standard error is a courtesy: the answer does not depend on it.
+	_, _ = fmt.Fprintln(c.Err, what)
+}

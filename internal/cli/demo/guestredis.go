@@ -1,0 +1,112 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/app"
+)
+
+const (
+	// logicalDatabases is what a Redis has unless it is configured otherwise.
+	logicalDatabases = 16
+	// guestKey marks a logical database as taken, so that two demonstrations on one
+	// server keep apart.
+	guestKey   = "recourse:demo"
+	guestLimit = 20 * time.Second
+	// guestLife frees the place of a demonstration that was killed.
+	guestLife = 24 * time.Hour
+)
+
+// borrowRedis finds an empty logical database on a server that is not ours. leave
+// removes what we brought into it, and nothing else.
+func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func() error, err error) {
+	opt, err := app.Redis(redisURL)
+	if err != nil {
+		return "", nil, err
+	}
+	server, ok := opt.(asynq.RedisClientOpt)
+	if !ok || server.Network == "unix" {
+		return "", nil, fmt.Errorf("the demonstration needs a single Redis, as redis://host:6379")
+	}
+	for index := range logicalDatabases {
+		free, err := take(ctx, server, index)
+		if err != nil {
+			return "", nil, fmt.Errorf("looking for an empty logical database on Redis: %w", err)
+		}
+		if free {
+			guest, err := at(redisURL, index)
+			return guest, func() error { return tidy(server, index) }, err
+		}
+	}
+	return "", nil, errors.New("Redis has no empty logical database, and the demonstration does not mix its queues with others': name another server by --redis, or leave it out")
+}
+
+// take reports whether the logical database was empty and is ours now.
+func take(ctx context.Context, server asynq.RedisClientOpt, index int) (free bool, err error) {
+	client := connect(server, index)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	size, err := client.DBSize(ctx).Result()
+	if err != nil || size > 0 {
+		return false, outOfRange(err)
+	}
+	if took, err := client.SetNX(ctx, guestKey, "taken", guestLife).Result(); err != nil || !took {
+		return false, err
+	}
+	if size, err = client.DBSize(ctx).Result(); err == nil && size == 1 {
+		return true, nil
+	}
+	return false, errors.Join(err, client.Del(ctx, guestKey).Err())
+}
+
+// outOfRange lets a server with fewer logical databases count as full.
+func outOfRange(err error) error {
+	if err != nil && redis.HasErrorPrefix(err, "ERR DB index is out of range") {
+		return nil
+	}
+	return err
+}
+
+// tidy removes the keys of asynq and Recourse, all of them ours: the logical
+// database was empty before.
+func tidy(server asynq.RedisClientOpt, index int) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), guestLimit)
+	defer cancel()
+	client := connect(server, index)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	for _, pattern := range []string{"asynq:*", "recourse:*"} {
+		keys := client.Scan(ctx, 0, pattern, 500).Iterator()
+		for keys.Next(ctx) {
+			if err := client.Unlink(ctx, keys.Val()).Err(); err != nil {
+				return err
+			}
+		}
+		if err := keys.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func connect(server asynq.RedisClientOpt, index int) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: server.Addr, Username: server.Username, Password: server.Password, TLSConfig: server.TLSConfig, DB: index,
+	})
+}
+
+// at is the URL with another logical database.
+func at(redisURL string, index int) (string, error) {
+	u, err := url.Parse(redisURL)
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + strconv.Itoa(index)
+	return u.String(), nil
+}

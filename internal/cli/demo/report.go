@@ -1,0 +1,107 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Report is the demonstration in numbers. lines = submitted + deduplicated +
+// rejected, and submitted is spread over the places from settled to live.
+type Report struct {
+	Lines            int               `json:"lines"`
+	Submitted        int               `json:"submitted"`    // accepted as new
+	Deduplicated     int               `json:"deduplicated"` // taken care of before
+	Rejected         int               `json:"rejected"`     // bad lines, and adjudications that contradict what is known
+	Settled          int               `json:"settled"`
+	Refunded         int               `json:"refunded"`
+	PartiallySettled int               `json:"partially_settled"`
+	DeadLettered     int               `json:"dead_lettered"`
+	Cancelled        int               `json:"cancelled"`
+	Live             int               `json:"live"`
+	Attempts         int               `json:"attempts"`
+	RetriesScheduled int               `json:"retries_scheduled"`
+	Interrupted      int               `json:"interrupted"`
+	AnsweredLate     int               `json:"answered_late"`
+	UnknownOpen      int               `json:"unknown_open"` // attempts of which it is not known whether money moved
+	EarlyAttempts    int               `json:"early_attempts"`
+	DoubleEffects    int               `json:"double_effects"`
+	Receipts         int64             `json:"receipts"`
+	ChainsVerified   int               `json:"chains_verified"`
+	FirstAttemptMS   int64             `json:"first_attempt_ms"` // since the start
+	ElapsedMS        int64             `json:"elapsed_ms"`
+	Invariants       map[string]string `json:"invariants"` // name -> "ok" or what broke it
+
+	replies    map[postadjudication.Reply]int
+	problems   []intake.Problem
+	badLines   int
+	evidence   *evidence
+	invariants []Invariant
+}
+
+// OK reports whether every invariant holds.
+func (r *Report) OK() bool {
+	for _, i := range r.invariants {
+		if !i.ok() {
+			return false
+		}
+	}
+	return len(r.invariants) > 0
+}
+
+// Play hands everything over, waits for rest and judges.
+func (d *Demo) Play(ctx context.Context) (*Report, error) {
+	bar := screen.NewProgress(d.options.Progress, "handing over", -1)
+	h, err := d.handOver(ctx, bar)
+	if err = errors.Join(err, bar.End()); err != nil {
+		return nil, err
+	}
+	accepted := h.replies[postadjudication.Created]
+	bar = screen.NewProgress(d.options.Progress, "executing", accepted)
+	err = d.await(ctx, bar.At)
+	if err = errors.Join(err, bar.End()); err != nil {
+		return nil, err
+	}
+	e, err := d.collect(ctx, h.transactions)
+	if err != nil {
+		return nil, err
+	}
+	audit, err := d.main.Service.Audit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := d.judge(ctx, accepted, e, audit)
+	if err != nil {
+		return nil, err
+	}
+	return d.report(h, e, audit, verdicts), nil
+}
+
+func (d *Demo) report(h *handover, e *evidence, audit *postadjudication.Audit, verdicts []Invariant) *Report {
+	at := e.places()
+	r := &Report{
+		Lines: h.lines, Submitted: h.replies[postadjudication.Created],
+		Deduplicated: h.replies[postadjudication.Deduplicated] + h.replies[postadjudication.AlreadyExecuted],
+		Settled:      at[placeSettled], Refunded: at[placeRefunded], PartiallySettled: at[placePartial], DeadLettered: at[placeLetter],
+		Cancelled: at[placeCancelled], Live: at[placeLive],
+		Attempts: e.counts[receipts.AttemptStarted], RetriesScheduled: e.counts[receipts.RetryScheduled],
+		Interrupted: e.counts[receipts.AttemptInterrupted], AnsweredLate: e.counts[receipts.AnsweredLate],
+		UnknownOpen: e.unknownOpen, EarlyAttempts: audit.EarlyAttempts, DoubleEffects: d.main.Ledger.DoubleEffects(),
+		Receipts: audit.Receipts, ChainsVerified: audit.Chains, Invariants: map[string]string{},
+		replies: h.replies, problems: h.problems, badLines: h.bad, evidence: e, invariants: verdicts,
+	}
+	r.Rejected = r.Lines - r.Submitted - r.Deduplicated
+	if first := d.rest.firstAttempt(); !first.IsZero() {
+		r.FirstAttemptMS = first.Sub(d.began).Milliseconds()
+	}
+	r.ElapsedMS = time.Since(d.began).Milliseconds()
+	for _, i := range verdicts {
+		r.Invariants[i.Name] = i.Verdict
+	}
+	return r
+}

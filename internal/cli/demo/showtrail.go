@@ -1,0 +1,94 @@
+package demo
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// showTrail tells one death from its receipts alone: how long each attempt took,
+// and how long the waits between them were.
+func (r *Report) showTrail(s *screen.Screen) {
+	x := r.evidence.telling()
+	if x == nil {
+		return
+	}
+	s.Title("One dead letter, receipt by receipt: %s of %s", x.transaction.id, x.transaction.tenant)
+	var rows [][]string
+	start := x.trail[0].At
+	var due time.Time
+	for _, t := range x.trail {
+		rows = append(rows, []string{
+			strconv.FormatInt(t.Seq, 10), "+" + millis(t.At.Sub(start)), string(t.Subtype), attemptOf(t), what(t, due),
+		})
+		due = t.payload.NextRetryAt
+	}
+	s.Table([]screen.Column{{Name: "Seq", Right: true}, {Name: "Since submit", Right: true}, {Name: "Receipt"}, {Name: "Attempt", Right: true}, {Name: "What", Wraps: true}}, rows)
+}
+
+// telling is the run that shows most: one that used its whole budget and is known
+// to have moved nothing. Any other letter will do when there is none.
+func (e *evidence) telling() *execution {
+	var best *execution
+	for i := range e.runs {
+		x := &e.runs[i]
+		if x.place() != placeLetter {
+			continue
+		}
+		if x.ReasonCode == background.ReasonRetryExhausted && x.Class == background.NotExecuted {
+			return x
+		}
+		if best == nil || x.Attempts > best.Attempts {
+			best = x
+		}
+	}
+	return best
+}
+
+func attemptOf(t told) string {
+	switch {
+	case t.payload.Attempts > 0:
+		return strconv.Itoa(t.payload.Attempts)
+	case t.payload.Attempt > 0:
+		return strconv.Itoa(t.payload.Attempt)
+	}
+	return ""
+}
+
+// what says the particulars in words. due is the time that the receipt before set
+// for the next attempt.
+func what(t told, due time.Time) string {
+	p := t.payload
+	switch t.Subtype {
+	case receipts.Submitted:
+		return fmt.Sprintf("%s %s, %s", p.Outcome, amount(p.Amount, p.Currency)+" "+p.Currency, p.Policy)
+	case receipts.AttemptStarted:
+		if due.IsZero() {
+			return "committed before the escrow service is called"
+		}
+		return fmt.Sprintf("%s after its time", millis(t.At.Sub(due)))
+	case receipts.RetryScheduled:
+		return fmt.Sprintf("%s; next in %s", failure(p), millis(p.NextRetryAt.Sub(t.At)))
+	case receipts.DeadLettered:
+		return fmt.Sprintf("%s; %s after %d attempts, case now %s", failure(p), p.ReasonCode, p.Attempts, progression(p))
+	}
+	return failure(p)
+}
+
+func failure(p receipts.Payload) string {
+	if p.Error.Type == "" {
+		return p.AttemptClass
+	}
+	return p.AttemptClass + ": " + p.Error.Type
+}
+
+func progression(p receipts.Payload) string {
+	if p.Settlement == nil {
+		return "unchanged"
+	}
+	return p.Settlement.ProgressionStatus
+}

@@ -1,0 +1,107 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// timeLimit of one call of the escrow service: less than its late answers take.
+const timeLimit = 400 * time.Millisecond
+
+// Options of a demonstration.
+type Options struct {
+	Input       io.Reader // JSON lines, as package intake reads them
+	DatabaseURL string    // a server to be a guest of; empty: a private one
+	RedisURL    string    // likewise; empty: one within the process
+	Listen      string    // host:port of the pages; empty means none
+	Expose      bool
+	Progress    io.Writer // for people; bars are shown on terminals only
+	Log         *zap.Logger
+}
+
+// Demo is a demonstration that has been started.
+type Demo struct {
+	options Options
+	began   time.Time
+	main    *app.Main
+	rest    *rest
+	work    sync.WaitGroup
+	end     context.CancelFunc
+	worked  error
+	closers []func() error
+}
+
+// Start brings up servers, schema, escrow service and workers. Whatever it
+// returns, call Close.
+func Start(ctx context.Context, o Options) (*Demo, error) {
+	d := &Demo{options: o, began: time.Now(), rest: newRest()}
+	chosen, err := d.servers(ctx)
+	if err != nil {
+		return d, err
+	}
+	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.rest.moved}
+	if err := d.main.Parse(func(string) string { return "" }); err != nil {
+		return d, err
+	}
+	d.closing(d.main.Close)
+	if err := d.main.Start(ctx); err != nil {
+		return d, err
+	}
+	// Work ends in Close, after the last look, and not when an audience leaves.
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	d.end = end
+	d.work.Go(func() { d.worked = d.main.Run(working) })
+	return d, nil
+}
+
+// servers finds a place on the servers that are named.
+func (d *Demo) servers(ctx context.Context) (app.Options, error) {
+	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, Listen: d.options.Listen, Expose: d.options.Expose}
+	if d.options.DatabaseURL != "" {
+		databaseURL, drop, err := app.FreshDatabase(ctx, d.options.DatabaseURL, "recourse_demo")
+		if err != nil {
+			return out, err
+		}
+		d.closing(drop)
+		if _, _, err := postadjudication.Migrate(ctx, databaseURL); err != nil {
+			return out, err
+		}
+		out.DatabaseURL = databaseURL
+	}
+	if d.options.RedisURL != "" {
+		redisURL, leave, err := borrowRedis(ctx, d.options.RedisURL)
+		if err != nil {
+			return out, err
+		}
+		d.closing(leave)
+		out.RedisURL = redisURL
+	}
+	return out, nil
+}
+
+// URL is where the pages are; empty when there are none.
+func (d *Demo) URL() string { return d.main.URL }
+
+func (d *Demo) closing(f func() error) { d.closers = append(d.closers, f) }
+
+// Close ends the work and takes everything away that Start brought.
+func (d *Demo) Close() error {
+	if d.end != nil {
+		d.end()
+	}
+	d.work.Wait()
+	errs := []error{d.worked}
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		errs = append(errs, d.closers[i]())
+	}
+	d.closers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,10 @@
+// Package cli is the command line: it reads arguments, calls the library, and says
+// what came of it, in tables for people or as one JSON object for programs.
+//
+// Standard output holds the answer and nothing else; progress, logs and errors go
+// to standard error. The exit code says whose turn it is (see Execute).
+//
+// The package may import internal/app, internal/intake and the public packages. It
+// decides nothing about retries or settlements: money is moved by the library or a
+// server, never here.
+package cli

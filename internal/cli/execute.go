@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Getenv   func(string) string
+}
+
+// Execute runs a command line and returns its exit code:
+//
+//	0  done
+//	1  something failed or was refused, or an invariant is broken
+//	2  bad usage or bad input
+//	3  Postgres or Redis cannot be reached
+//	4  the schema is missing, older or newer
+//
+// The context ends what runs, gracefully.
+func Execute(ctx context.Context, args []string, s Streams) int {
+	c := &command{Streams: s}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := codeOf(err)
+	c.complain(err, code, jsonAsked(args))
+	return code
+}
+
+// command is one call of the program.
+type command struct {
+	Streams
+	json bool
+	told bool // the answer was written, and says itself what is wrong
+}
+
+// complain writes one line for people, and for programs an object in the place of
+// the answer.
+func (c *command) complain(err error, code int, asJSON bool) {
+	line := oneLine(err)
+	if line != "" {
+		if _, werr := fmt.Fprintf(c.Err, "recourse: %s\n", line); werr != nil {
+			return // nobody reads what goes wrong here
+		}
+	}
+	if asJSON && !c.told {
+		type failure struct {
+			Message string `json:"message"`
+			Code    int    `json:"exit_code"`
+		}
+		if err := c.encode(map[string]failure{"error": {line, code}}); err != nil {
+			return
+		}
+	}
+}
+
+// oneLine is an error without line breaks: joined errors are put after each other.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// jsonAsked is asked when flags may not have been parsed.
+func jsonAsked(args []string) bool {
+	for _, a := range args {
+		switch a {
+		case "--json", "--json=true":
+			return true
+		case "--":
+			return false
+		}
+	}
+	return false
+}
+
+// answer writes a value as the one JSON object of a command.
+func (c *command) answer(v any) error {
+	c.told = true
+	return c.encode(v)
+}
+
+func (c *command) encode(v any) error {
+	enc := json.NewEncoder(c.Out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// usage makes wrong flags and arguments exit 2, with a pointer to the help.
+func usage(cmd *cobra.Command, err error) error {
+	return &exit{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+}
+
+var errBroken = errors.New("an invariant is broken")

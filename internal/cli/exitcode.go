@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/lib/pq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitSchema      = 4
+)
+
+// exit is an error whose code is known where it arises.
+type exit struct {
+	code int
+	error
+}
+
+func (e *exit) Unwrap() error { return e.error }
+
+func codeOf(err error) int {
+	var known *exit
+	var field *postadjudication.FieldError
+	var line intake.Problem
+	switch {
+	case errors.As(err, &known):
+		return known.code
+	case errors.Is(err, app.ErrOptions), errors.As(err, &field), errors.As(err, &line):
+		return exitUsage
+	case errors.Is(err, postadjudication.ErrSchema):
+		return exitSchema
+	case unreachable(err):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// unreachable reports whether a server did not answer or did not let us in.
+func unreachable(err error) bool {
+	var network *net.OpError
+	var name *net.DNSError
+	var refused *pq.Error
+	switch {
+	case errors.As(err, &network), errors.As(err, &name), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return true
+	case errors.As(err, &refused):
+		// Connections, authorisation, a database that is not there, a server that
+		// shuts down or has no room.
+		class := string(refused.Code)
+		return strings.HasPrefix(class, "08") || strings.HasPrefix(class, "28") || strings.HasPrefix(class, "57P") || class == "3D000" || class == "53300"
+	}
+	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "LOADING")
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const overview = `Recourse carries an adjudicated escrow decision (release or refund) to settled, or
+to a person's desk, and never loses it in between.
+
+See it work, with nothing to configure:   recourse demo
+
+Servers are named in the environment or by flags:
+  RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=require
+  RECOURSE_REDIS_URL              redis://host:6379/0
+  RECOURSE_ESCROW_URL             base URL of the escrow service
+  RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization
+
+Exit codes:
+  0  done
+  1  something failed or was refused, or an invariant is broken
+  2  bad usage or bad input
+  3  Postgres or Redis cannot be reached
+  4  the schema is missing, older or newer (recourse migrate)`
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "recourse", Short: "Carry adjudicated escrow decisions to settled", Long: overview,
+		SilenceErrors: true, SilenceUsage: true, Args: c.noSuch,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
+	root.SetFlagErrorFunc(usage)
+	root.AddCommand(c.demo())
+	return root
+}
+
+// noSuch refuses words that name no command.
+func (c *command) noSuch(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, errors.New("there is no command "+args[0]))
+	}
+	return nil
+}
+
+// exactly asks for a number of arguments and says which.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage(cmd, errors.New(names[len(args)]+" is missing"))
+		case len(args) > len(names):
+			return usage(cmd, errors.New("one argument too many: "+args[len(names)]))
+		}
+		return nil
+	}
+}
+
+// tenant defines the flag that says whose rows are meant. There is no default: no
+// tenant means no rows.
+func tenantFlag(f *pflag.FlagSet, to *string) { f.StringVar(to, "tenant", "", "whose (required)") }
+
+func needTenant(cmd *cobra.Command, tenant string) error {
+	if tenant == "" {
+		return usage(cmd, errors.New("--tenant is missing"))
+	}
+	return nil
+}
+
+// open opens a service that hands over and looks. close is not nil.
+func (c *command) open(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
+	o.FromEnvironment(c.Getenv)
+	config, err := o.Service()
+	if err != nil {
+		return nil, err
+	}
+	return postadjudication.Open(ctx, config)
+}

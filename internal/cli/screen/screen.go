@@ -1,0 +1,84 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+const (
+	narrowest = 60
+	standard  = 100 // where there is no terminal to ask
+	widest    = 140
+)
+
+// The escape sequences of a terminal.
+const (
+	bold  = "\x1b[1m"
+	faint = "\x1b[2m"
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	reset = "\x1b[0m"
+)
+
+// Screen writes to a terminal, or to anything else in plain text. The first error
+// of writing is kept and ends all writing.
+type Screen struct {
+	out   io.Writer
+	width int
+	color bool
+	err   error
+}
+
+// New looks at what it writes to: a terminal says how wide it is, else COLUMNS
+// does. Colours are for terminals, and NO_COLOR turns them off.
+func New(out io.Writer) *Screen {
+	s := &Screen{out: out, width: standard}
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
+		s.width = columns
+	}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
+			s.width = w
+		}
+		s.color = os.Getenv("NO_COLOR") == ""
+	}
+	s.width = min(max(s.width, narrowest), widest)
+	return s
+}
+
+// Err is the first error of writing.
+func (s *Screen) Err() error { return s.err }
+
+// Title begins a part.
+func (s *Screen) Title(format string, args ...any) {
+	s.write("\n" + s.paint(bold, fmt.Sprintf(format, args...)) + "\n")
+}
+
+// Text writes a paragraph, wrapped to the width.
+func (s *Screen) Text(format string, args ...any) {
+	s.write(strings.Join(wrap(fmt.Sprintf(format, args...), s.width), "\n") + "\n")
+}
+
+// Good marks a word as such.
+func (s *Screen) Good(word string) string { return s.paint(green, word) }
+
+// Bad marks a word that asks for attention.
+func (s *Screen) Bad(word string) string { return s.paint(red, word) }
+
+func (s *Screen) paint(sequence, word string) string {
+	if !s.color || word == "" {
+		return word
+	}
+	return sequence + word + reset
+}
+
+func (s *Screen) write(what string) {
+	if s.err == nil {
+		_, s.err = io.WriteString(s.out, what)
+	}
+}

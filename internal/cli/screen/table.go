@@ -1,0 +1,85 @@
+package screen
+
+import "strings"
+
+const (
+	gap = "  " // between columns
+	// slimmest is what a wrapping column is left at least.
+	slimmest = 16
+)
+
+// Column is one of a table.
+type Column struct {
+	Name  string
+	Right bool // for numbers
+	Wraps bool // gives way, in several lines, when the table is too wide; for one column
+}
+
+// Table writes rows under a line of names, no wider than the screen as long as
+// there is a column that wraps. Every row has a cell for each column.
+func (s *Screen) Table(columns []Column, rows [][]string) {
+	widths := s.widths(columns, rows)
+	names, rules := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = s.paint(faint, c.Name)
+		rules[i] = s.paint(faint, strings.Repeat("─", widths[i]))
+	}
+	var out strings.Builder
+	for _, row := range append([][]string{names, rules}, rows...) {
+		writeRow(&out, columns, widths, row)
+	}
+	s.write(out.String())
+}
+
+// writeRow writes one row, in as many lines as its tallest cell needs.
+func writeRow(out *strings.Builder, columns []Column, widths []int, row []string) {
+	cells := make([][]string, len(row))
+	height := 1
+	for i, cell := range row {
+		cells[i] = []string{cell}
+		if columns[i].Wraps {
+			cells[i] = wrap(cell, widths[i])
+		}
+		height = max(height, len(cells[i]))
+	}
+	for n := range height {
+		var line strings.Builder
+		for i, lines := range cells {
+			text := ""
+			if n < len(lines) {
+				text = lines[n]
+			}
+			pad := strings.Repeat(" ", max(0, widths[i]-breadth(text)))
+			if i > 0 {
+				line.WriteString(gap)
+			}
+			if columns[i].Right {
+				line.WriteString(pad + text)
+			} else {
+				line.WriteString(text + pad)
+			}
+		}
+		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+// widths gives every column what its widest cell needs, and the one that wraps
+// what is left.
+func (s *Screen) widths(columns []Column, rows [][]string) []int {
+	widths := make([]int, len(columns))
+	wraps, total := -1, 0
+	for i, c := range columns {
+		widths[i] = breadth(c.Name)
+		for _, row := range rows {
+			widths[i] = max(widths[i], breadth(row[i]))
+		}
+		total += widths[i] + len(gap)
+		if c.Wraps {
+			wraps = i
+		}
+	}
+	if over := total - len(gap) - s.width; over > 0 && wraps >= 0 {
+		widths[wraps] = max(widths[wraps]-over, min(slimmest, widths[wraps]))
+	}
+	return widths
+}

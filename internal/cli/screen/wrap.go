@@ -1,0 +1,59 @@
+package screen
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+)
+
+var sequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// breadth is how many cells of a terminal a text takes.
+func breadth(s string) int { return uniseg.StringWidth(sequences.ReplaceAllString(s, "")) }
+
+// wrap breaks a text into lines of at most width, between words where it can.
+func wrap(s string, width int) []string {
+	var lines []string
+	for _, paragraph := range strings.Split(s, "\n") {
+		lines = append(lines, wrapParagraph(paragraph, width)...)
+	}
+	return lines
+}
+
+func wrapParagraph(s string, width int) []string {
+	if breadth(s) <= width {
+		return []string{s}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(s) {
+		switch {
+		case line == "":
+			line = word
+		case breadth(line)+1+breadth(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+		for breadth(line) > width {
+			head := cut(line, width)
+			lines, line = append(lines, line[:head]), line[head:]
+		}
+	}
+	return append(lines, line)
+}
+
+// cut is how many bytes of a text fit into a width, at least one character.
+func cut(s string, width int) int {
+	end := 0
+	for end < len(s) {
+		_, size := utf8.DecodeRuneInString(s[end:])
+		if end > 0 && breadth(s[:end+size]) > width {
+			break
+		}
+		end += size
+	}
+	return end
+}

@@ -1,0 +1,87 @@
+package intake
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// MaxLine bounds a line without its end, in bytes.
+const MaxLine = 64 << 10
+
+// Line is one line that is not blank.
+type Line struct {
+	Number       int // from 1, blank lines counted
+	Adjudication postadjudication.Adjudication
+	Problems     []Problem // empty exactly when the adjudication is readable and valid
+}
+
+// Problem is one thing wrong with a line. Field is empty when it is the line as a
+// whole.
+type Problem struct {
+	Line    int    `json:"line"`
+	Field   string `json:"field,omitempty"`
+	Problem string `json:"problem"`
+}
+
+func (p Problem) Error() string {
+	if p.Field == "" {
+		return fmt.Sprintf("line %d: %s", p.Line, p.Problem)
+	}
+	return fmt.Sprintf("line %d: %s %s", p.Line, p.Field, p.Problem)
+}
+
+// Lines reads one line after the other. An error is one of reading, and ends it;
+// what is wrong with a line stands in its Problems.
+func Lines(r io.Reader) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		in := bufio.NewReaderSize(r, MaxLine+2) // with room for "\r\n"
+		for n := 1; ; n++ {
+			text, tooLong, err := next(in)
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(Line{Number: n}, fmt.Errorf("line %d: %w", n, err))
+				return
+			}
+			if tooLong || len(bytes.TrimSpace(text)) > 0 {
+				if !yield(parse(n, text, tooLong), nil) {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// next reads up to the end of a line. Of one that is too long it reads all and
+// gives nothing. The text is valid until the next call.
+func next(in *bufio.Reader) (text []byte, tooLong bool, err error) {
+	text, err = in.ReadSlice('\n')
+	for errors.Is(err, bufio.ErrBufferFull) {
+		tooLong = true
+		_, err = in.ReadSlice('\n')
+	}
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
+	return text, tooLong || len(text) > MaxLine, err
+}
+
+func parse(n int, text []byte, tooLong bool) Line {
+	l := Line{Number: n}
+	if tooLong {
+		l.Problems = []Problem{{Line: n, Problem: fmt.Sprintf("is longer than %d bytes", MaxLine)}}
+		return l
+	}
+	p := parser{line: n}
+	l.Adjudication = p.adjudication(text)
+	if len(p.problems) == 0 {
+		p.check(l.Adjudication)
+	}
+	l.Problems = p.problems
+	return l
+}

@@ -1,0 +1,188 @@
+package intake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// parser reads one line and collects what is wrong with it.
+type parser struct {
+	line     int
+	problems []Problem
+}
+
+func (p *parser) wrong(field, format string, args ...any) {
+	p.problems = append(p.problems, Problem{Line: p.line, Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
+	a := postadjudication.Adjudication{Instruction: settlement.Instruction{Generation: 1}}
+	var simulate json.RawMessage
+	var members []member
+	err := whole(text)
+	if err == nil {
+		members, err = object(text)
+	}
+	if err != nil {
+		p.wrong(fieldOf(err), "%s", problemOf(err))
+		return a
+	}
+	for _, m := range members {
+		switch m.name {
+		case "transaction_receipt_id":
+			a.TransactionReceiptID = p.text(m)
+		case "submission_receipt_id":
+			a.SubmissionReceiptID = p.text(m)
+		case "adjudication_id":
+			a.AdjudicationID = p.text(m)
+		case "generation":
+			a.Generation = int(p.whole(m.name, m.value))
+		case "tenant":
+			a.Tenant = p.text(m)
+		case "escrow_reference":
+			a.EscrowReference = p.text(m)
+		case "outcome":
+			a.Outcome = settlement.Outcome(p.text(m))
+		case "amount":
+			a.Amount = p.money(m)
+		case "held":
+			a.Held = p.money(m)
+		case "target":
+			a.Target = p.text(m)
+		case "payload":
+			a.Payload = p.payload(m)
+		case "simulate":
+			simulate = p.words(m)
+		default:
+			p.wrong(m.name, "is not a known member")
+		}
+	}
+	if simulate != nil && len(p.problems) == 0 {
+		a.Payload = p.withWords(a.Payload, simulate)
+	}
+	return a
+}
+
+// check applies the rules that every submission meets, so that a whole file can be
+// judged before anything is handed over. A generation of zero was written as such:
+// a member that is left out reads as 1.
+func (p *parser) check(a postadjudication.Adjudication) {
+	for _, err := range flatten(a.Validate()) {
+		var field *postadjudication.FieldError
+		if errors.As(err, &field) {
+			p.wrong(field.Field, "%s", field.Problem)
+			continue
+		}
+		p.wrong("", "%s", err)
+	}
+}
+
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, flatten(e)...)
+	}
+	return out
+}
+
+func (p *parser) text(m member) string {
+	var s *string
+	if err := json.Unmarshal(m.value, &s); err != nil || s == nil {
+		p.wrong(m.name, "must be a string, is %s", kind(m.value))
+		return ""
+	}
+	if strings.ContainsRune(*s, '\uFFFD') && !strings.ContainsRune(string(m.value), '\uFFFD') {
+		p.wrong(m.name, "has half of a surrogate pair")
+	}
+	return *s
+}
+
+func (p *parser) whole(field string, value json.RawMessage) int64 {
+	var n *int64
+	if err := json.Unmarshal(value, &n); err != nil || n == nil {
+		p.wrong(field, "must be a whole number within 64 bits, is %s", shown(value))
+		return 0
+	}
+	return *n
+}
+
+func (p *parser) money(m member) settlement.Money {
+	var out settlement.Money
+	members, err := object(m.value)
+	if err != nil {
+		p.wrong(joined(m.name, fieldOf(err)), "%s", problemOf(err))
+		return out
+	}
+	for _, part := range members {
+		full := member{name: m.name + "." + part.name, value: part.value}
+		switch part.name {
+		case "minor":
+			out.Minor = p.whole(full.name, part.value)
+		case "currency":
+			out.Currency = p.text(full)
+		default:
+			p.wrong(full.name, "is not a known member")
+		}
+	}
+	return out
+}
+
+func (p *parser) payload(m member) json.RawMessage {
+	if _, err := object(m.value); err != nil {
+		p.wrong(joined(m.name, fieldOf(err)), "%s", problemOf(err))
+		return nil
+	}
+	return m.value
+}
+
+func (p *parser) words(m member) json.RawMessage {
+	var word *string
+	var list []*string
+	switch {
+	case json.Unmarshal(m.value, &word) == nil && word != nil:
+		return m.value
+	case json.Unmarshal(m.value, &list) == nil && len(list) > 0:
+		for _, w := range list {
+			if w == nil {
+				p.wrong(m.name, "must be a word or a list of words, has null")
+				return nil
+			}
+		}
+		return m.value
+	}
+	p.wrong(m.name, "must be a word or a list of words, is %s", kind(m.value))
+	return nil
+}
+
+// withWords puts simulate into the payload, where the escrow service looks for it.
+func (p *parser) withWords(payload, simulate json.RawMessage) json.RawMessage {
+	members := map[string]json.RawMessage{}
+	if len(payload) > 0 {
+		if err := json.Unmarshal(payload, &members); err != nil {
+			p.wrong("payload", "%s", err)
+			return payload
+		}
+	}
+	if _, twice := members["simulate"]; twice {
+		p.wrong("simulate", "stands both in the line and in its payload")
+		return payload
+	}
+	members["simulate"] = simulate
+	out, err := json.Marshal(members)
+	if err != nil {
+		p.wrong("payload", "%s", err)
+	}
+	return out
+}
