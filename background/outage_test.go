@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -102,5 +105,38 @@ func TestCloseGivesUpWhatCannotBeRecorded(t *testing.T) {
 	}
 	if got := h.journal.Run(r.ID); got.State != background.Running {
 		t.Errorf("run %+v", got)
+	}
+}
+
+func TestTwoOutagesInOneDelivery(t *testing.T) {
+	t.Parallel()
+	outage := errors.New("journal away")
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start()
+	h.journal.SetDown(outage)
+	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 500 * time.Millisecond })
+	i := h.inspector()
+	handedBack := func() bool {
+		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.State == asynq.TaskStateRetry
+	}
+	h.awaitTrue("asynq has the delivery back", handedBack)
+	h.journal.SetDown(nil)
+	h.awaitState(r.ID, background.Scheduled)
+	h.journal.SetDown(outage)
+	h.awaitTrue("the second claim is in doubt", func() bool { return errors.Is(w.Healthy(), outage) })
+	failures := w.Stats().WriteFailures
+	h.awaitTrue("it has been for more than a second", func() bool { return w.Stats().WriteFailures >= failures+8 })
+	h.journal.SetDown(nil)
+	h.awaitState(r.ID, background.Succeeded)
+	h.startedOnceEach([]background.RunID{r.ID}, 2)
+	if n := h.calls.Load(); n != 2 {
+		t.Errorf("%d calls", n)
 	}
 }
