@@ -24,7 +24,7 @@ func (m Move) Apply(now Run) (Run, error) {
 	case receipts.Reconciled:
 		return m.reconcile(now)
 	case receipts.Cancelled:
-		if now.State.Waiting() {
+		if now.State.Waiting() && m.Run.State.Waiting() {
 			return m.cancelWaiting(now)
 		}
 	case receipts.DeadLettered:
@@ -66,8 +66,8 @@ func (m Move) cancelWaiting(now Run) (Run, error) {
 }
 
 func (m Move) reconcile(now Run) (Run, error) {
-	if !now.State.Waiting() && now.Letter != LetterOpen {
-		return now, ErrLostGuard
+	if !now.State.Waiting() && now.Letter != LetterOpen || now.Attempt != m.Run.Attempt {
+		return now, ErrLostGuard // what was found says nothing of a call made since
 	}
 	now = m.learn(now)
 	if m.Result.Class != Executed {
@@ -81,9 +81,10 @@ func (m Move) reconcile(now Run) (Run, error) {
 	return now, nil
 }
 
-// learn takes what is known of the money into the run and the case. All attempts
-// of a run use one operation key: once it is known to be executed it stays so,
-// whatever a later call tells.
+// learn takes what is known of the money into the run and the case. All attempts of
+// a run use one operation key: once it is known to be executed it stays so, whatever
+// a later call tells. A refusal that comes late clears nothing: it speaks of its own
+// call, and others may have been made since.
 func (m Move) learn(now Run) Run {
 	now.LastMove = m.ID
 	switch class := m.Result.Class; {
@@ -92,13 +93,9 @@ func (m Move) learn(now Run) Run {
 		now.Class, now.UnknownOpen = Executed, 0
 	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
 		now.Class, now.UnknownOpen = NotExecuted, 0
-	case m.Fact == receipts.AnsweredLate && class == NotExecuted:
-		if now.UnknownOpen = max(0, now.UnknownOpen-1); now.UnknownOpen == 0 && now.Class == Unknown {
-			now.Class = NotExecuted
-		}
 	case class == Unknown && m.Fact != receipts.AnsweredLate:
 		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
-	case class == NotExecuted && now.Class != Unknown:
+	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:
 		now.Class = NotExecuted
 	}
 	return now

@@ -94,4 +94,3 @@ func (j *Journal) remember(id background.RunID, after Snapshot, ok bool) {
 	}
 	j.recent.Remove(id)
 }
-

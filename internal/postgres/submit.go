@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -32,7 +33,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	for {
+	for range openTries {
 		snap, err := j.openCase(ctx, opening, func(row sealed) (opened, error) { return j.opens.do(row) })
 		if err == nil {
 			j.recent.Add(snap.Run.ID, snap)
@@ -51,7 +52,13 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 		}
 		return j.change(ctx, seen, s)
 	}
+	return Snapshot{}, fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
 }
+
+// openTries bounds the search for a case that could not be opened because it
+// exists, and could not be read because it does not: it may have been rolled back
+// in between, but not for ever.
+const openTries = 10
 
 // change submits to a case that exists.
 func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snapshot, error) {

@@ -1,0 +1,257 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func submit(t testing.TB, j *postgres.Journal) postgres.Snapshot {
+	t.Helper()
+	run := plainRun(receipts.CaseID(uuid.New()), "acme")
+	s, err := j.Submit(context.Background(), postgres.Submission{
+		Tenant: "acme", Kind: postgres.KindPlain, Subject: "case:" + run.Case.String(), Run: run.ID,
+		Open: func() (postgres.Change, error) { return opening(run, submitted(run)), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// decide is what a plain family makes of a move.
+func decide(m background.Move) postgres.Decide {
+	return func(s postgres.Snapshot) (postgres.Change, error) {
+		after, err := m.Apply(s.Run)
+		if err != nil {
+			return postgres.Change{}, err
+		}
+		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
+			OutcomeClass: string(after.Class), UnknownOpen: after.UnknownOpen, NextRetryAt: m.NextRetryAt}
+		if m.Fact == receipts.DeadLettered {
+			p.DeadLetteredAt = m.At
+		}
+		return postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: after},
+			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Fact, Actor: "test", At: m.At, Payload: p}}}, nil
+	}
+}
+
+func move(fact receipts.Subtype, seen background.Run) background.Move {
+	m := background.Move{ID: uuid.New(), Run: seen, Fact: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
+	switch fact {
+	case receipts.AttemptStarted:
+		m.Token = uuid.New()
+	case receipts.RetryScheduled:
+		m.NextRetryAt, m.Spend, m.Result.Class = m.At, background.SpendAttempt, background.NotExecuted
+	case receipts.AttemptInterrupted:
+		m.NextRetryAt, m.Spend, m.Result.Class = m.At, background.SpendRecovery, background.Unknown
+	case receipts.DeadLettered:
+		m.Spend, m.Result.Class, m.Reason = background.SpendAttempt, background.NotExecuted, background.ReasonFinal
+	case receipts.AttemptSucceeded:
+		m.Result.Class = background.Executed
+	}
+	return m
+}
+
+// Whatever two moves of one run are made at the same moment, by two processes that
+// saw the same, the trail is one that could have happened one after the other.
+func TestTwoMovesOfOneRunRace(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	ends := []receipts.Subtype{receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled}
+	starts := []receipts.Subtype{receipts.AttemptStarted, receipts.Cancelled}
+	pairs := func(facts []receipts.Subtype, running bool) {
+		for _, a := range facts {
+			for _, b := range facts {
+				t.Run(fmt.Sprintf("%s and %s", a, b), func(t *testing.T) {
+					t.Parallel()
+					for range 10 {
+						racePair(t, journals, a, b, running)
+					}
+				})
+			}
+		}
+	}
+	pairs(starts, false)
+	pairs(ends, true)
+}
+
+func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype, running bool) {
+	t.Helper()
+	ctx := context.Background()
+	seen := submit(t, journals[0])
+	if running {
+		m := move(receipts.AttemptStarted, seen.Run)
+		var err error
+		if seen, err = journals[0].Apply(ctx, seen.Run.ID, m.ID, decide(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moves, errs := []background.Move{move(a, seen.Run), move(b, seen.Run)}, make([]error, 2)
+	var both sync.WaitGroup
+	for i := range moves {
+		both.Go(func() { _, errs[i] = journals[i].Apply(ctx, seen.Run.ID, moves[i].ID, decide(moves[i])) })
+	}
+	both.Wait()
+	won := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, background.ErrLostGuard):
+			t.Errorf("%s: %v", moves[i].Fact, err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%s and %s: %d won (%v)", a, b, won, errs)
+	}
+	auditPlain(t, journals[0], seen)
+}
+
+// auditPlain checks one case's chain, and the stored run against its receipts.
+func auditPlain(t testing.TB, j *postgres.Journal, s postgres.Snapshot) {
+	t.Helper()
+	runs, trail, err := j.CaseAtOnce(context.Background(), "acme", s.Case.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := receipts.Verifier{}.Verify(s.Case.ID, trail)
+	if err != nil || head != runs[0].Case.Head {
+		t.Errorf("chain: %v; ends at %d, the case says %d", err, head.Seq, runs[0].Case.Head.Seq)
+	}
+	h, err := receipts.Fold(trail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, told := runs[0].Run, h.Runs[s.Run.ID]
+	if told.State != string(r.State) || told.Attempts != r.Attempt || told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries {
+		t.Errorf("stored %+v, told %+v", r, told)
+	}
+}
+
+// The same move recorded again, as after an ambiguous commit, takes effect once.
+func TestAMoveRecordedAgainTakesEffectOnce(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, other := open(t, url), open(t, url)
+	s := submit(t, j)
+	m := move(receipts.AttemptStarted, s.Run)
+	for i, journal := range []*postgres.Journal{j, j, other} {
+		after, err := journal.Apply(context.Background(), s.Run.ID, m.ID, decide(m))
+		if err != nil || after.Run.Attempt != 1 || after.Run.Token != m.Token || after.Case.Head.Seq != 2 {
+			t.Errorf("time %d: %+v, %v", i+1, after.Run, err)
+		}
+	}
+	auditPlain(t, j, s)
+}
+
+// A row that the server refuses fails alone; those it shared a statement with go in.
+func TestARefusedRowFailsAlone(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j := open(t, url)
+	var all sync.WaitGroup
+	for i := range 64 {
+		s := submit(t, j)
+		all.Go(func() {
+			m := move(receipts.AttemptStarted, s.Run)
+			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+				ch, err := decide(m)(s)
+				if i%8 == 0 {
+					ch.After.Run.BudgetSpent = 99 // breaks the law budgets_in_attempts
+				}
+				return ch, err
+			})
+			if (err != nil) != (i%8 == 0) {
+				t.Errorf("row %d: %v", i, err)
+			}
+			auditPlain(t, j, s)
+		})
+	}
+	all.Wait()
+}
+
+// Postgres is restarted, and killed, under the writers: every move is written once.
+func TestMovesSurviveARestartOfPostgres(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server, err := localpg.Start(ctx, localpg.Options{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	url := server.URL("postgres")
+	if _, _, err := postgres.Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, url)
+	cases := make([]postgres.Snapshot, 20)
+	for i := range cases {
+		cases[i] = submit(t, j)
+	}
+	const rounds = 60
+	var writers sync.WaitGroup
+	half := make(chan struct{}, len(cases))
+	for i := range cases {
+		writers.Go(func() {
+			run := cases[i].Run
+			for n := range rounds {
+				run = persist(t, j, move(receipts.AttemptStarted, run))
+				run = persist(t, j, move(receipts.AttemptInterrupted, run))
+				if n == rounds/3 {
+					half <- struct{}{}
+				}
+			}
+		})
+	}
+	for _, disturb := range []func() error{
+		func() error { return server.Restart(ctx, localpg.Fast) },
+		func() error { return server.Restart(ctx, localpg.Immediate) },
+		func() error { return errors.Join(server.Kill(), server.Restart(ctx, localpg.Fast)) },
+	} {
+		<-half
+		if err := disturb(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writers.Wait()
+	for _, s := range cases {
+		now, err := j.Snapshot(ctx, s.Run.ID)
+		if err != nil || now.Run.Attempt != rounds || now.Case.Head.Seq != 1+2*rounds {
+			t.Errorf("%d attempts, %d receipts, %v; want %d and %d", now.Run.Attempt, now.Case.Head.Seq, err, rounds, 1+2*rounds)
+		}
+		auditPlain(t, j, s)
+	}
+}
+
+// persist records a move as a worker does that holds an outcome: until it is answered.
+func persist(t testing.TB, j *postgres.Journal, m background.Move) background.Run {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		s, err := j.Apply(context.Background(), m.Run.ID, m.ID, decide(m))
+		if err == nil {
+			return s.Run
+		}
+		if errors.Is(err, background.ErrLostGuard) || time.Now().After(deadline) {
+			t.Errorf("%s of attempt %d: %v", m.Fact, m.Run.Attempt, err)
+			return s.Run
+		}
+	}
+}
