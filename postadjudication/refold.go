@@ -50,7 +50,9 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 	case receipts.AttemptSucceeded:
 		return f.executed(r.Run, p.Moved), true
 	case receipts.AnsweredLate:
-		return f.executed(r.Run, p.Moved), p.AttemptClass == string(Executed)
+		if p.AttemptClass == string(Executed) {
+			return f.executed(r.Run, p.Moved), true
+		}
 	case receipts.Reconciled:
 		if p.Finding == string(Executed) {
 			return f.executed(r.Run, p.Moved), true

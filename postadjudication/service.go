@@ -71,10 +71,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
-	families := []background.Family{}
-	if c.Executor != nil {
-		families = append(families, &family{journal: journal, executor: c.Executor, limit: c.TimeLimit})
-	}
+	// Without an executor the family still names its queues; Run refuses to start.
+	families := []background.Family{&family{journal: journal, executor: c.Executor, limit: c.TimeLimit}}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal}
 		families = append(families, s.plain[p.Name])

@@ -1,0 +1,54 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func TestWithoutAnExecutorOneHandsOverAndLooksButRunsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Executor = nil })
+	s := r.mustSubmit(release(1))
+	if err := r.Run(context.Background()); !errors.Is(err, ErrNoExecutor) {
+		t.Errorf("run: %v", err)
+	}
+	if got, err := r.Status(context.Background(), "acme", s.Run); err != nil || got.State != background.Pending {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := r.Cancel(context.Background(), "acme", s.Run, "clerk", "sent in error"); err != nil || got.State != background.Cancelled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r.sound()
+}
+
+// The late answer of an attempt says nothing of money when it is no answer: the
+// payment of the next attempt is the first of its key.
+func TestALateAnswerThatPaidNothingIsNoPaymentInTheAudit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 500 * time.Millisecond })
+	late, recorded := make(chan struct{}), make(chan struct{})
+	r.escrow.script = func(ctx context.Context, c Call) Answer {
+		if c.Attempt > 1 {
+			<-recorded
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		<-ctx.Done()
+		<-late
+		return noAnswer()
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the second attempt runs", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'retry-scheduled')`)
+	close(late)
+	r.until("the late answer is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = $1)`, string(receipts.AnsweredLate))
+	close(recorded)
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Case != s.Case || c.Moved != 1000 {
+		t.Errorf("%+v", c)
+	}
+	r.sound()
+}
