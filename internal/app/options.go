@@ -48,9 +48,14 @@ func wrong(format string, args ...any) error {
 	return fmt.Errorf("%w"+format, append([]any{ErrOptions}, args...)...)
 }
 
+// BindDatabase defines the flag that says where Postgres is.
+func (o *Options) BindDatabase(f *pflag.FlagSet) {
+	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=require (default $"+DatabaseVariable+")")
+}
+
 // BindServers defines the flags that say where Postgres and Redis are.
 func (o *Options) BindServers(f *pflag.FlagSet) {
-	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=require (default $"+DatabaseVariable+")")
+	o.BindDatabase(f)
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0 (default $"+RedisVariable+")")
 }
 

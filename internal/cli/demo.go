@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -56,17 +55,10 @@ holds.`,
 }
 
 func (c *command) input(name string) (io.ReadCloser, error) {
-	switch name {
-	case "":
+	if name == "" {
 		return io.NopCloser(bytes.NewReader(testdata.Adjudications)), nil
-	case "-":
-		return io.NopCloser(c.In), nil
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, &exit{exitUsage, err}
-	}
-	return f, nil
+	return c.source(name)
 }
 
 func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err error) {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
@@ -55,8 +57,12 @@ func (r *Report) showMoney(s *screen.Screen) {
 			sums[x.currency] = map[string]int64{}
 		}
 		amount := x.moved
-		if x.place() == placeLetter {
+		switch {
+		case x.place() != placeLetter:
+		case x.Letter == background.LetterOpen:
 			amount = x.reserved
+		default:
+			amount = 0 // a newer run of the case has it
 		}
 		sums[x.currency][x.place()] += amount
 	}
@@ -69,7 +75,7 @@ func (r *Report) showMoney(s *screen.Screen) {
 		rows = append(rows, row)
 	}
 	s.Title("Money")
-	s.Table([]screen.Column{{Name: ""}, {Name: "Settled", Right: true}, {Name: "Refunded", Right: true}, {Name: "Moved in part", Right: true}, {Name: "Waits for a person", Right: true}}, rows)
+	s.Table([]screen.Column{{Name: "Currency"}, {Name: "Settled", Right: true}, {Name: "Refunded", Right: true}, {Name: "Moved in part", Right: true}, {Name: "Waits for a person", Right: true}}, rows)
 }
 
 // amount is money without its currency; nothing is a dash.
@@ -92,8 +98,13 @@ var reasons = map[string]string{
 func (r *Report) showLetters(s *screen.Screen) {
 	type group struct{ reason, class, failure string }
 	counts, risk := map[group]int{}, map[group]map[string]int64{}
+	closed := 0
 	for _, x := range r.evidence.runs {
 		if x.place() != placeLetter {
+			continue
+		}
+		if x.Letter != background.LetterOpen {
+			closed++
 			continue
 		}
 		g := group{reason: x.ReasonCode, class: string(x.Class)}
@@ -109,7 +120,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 	if len(counts) == 0 {
 		return
 	}
-	s.Title("Dead letters: why, what is known of the money, and how much waits")
+	s.Title("Open dead letters: why, what is known of the money, and how much waits")
 	var rows [][]string
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b group) int {
 		return strings.Compare(a.reason+a.class+a.failure, b.reason+b.class+b.failure)
@@ -122,19 +133,16 @@ func (r *Report) showLetters(s *screen.Screen) {
 		rows = append(rows, []string{strconv.Itoa(counts[g]), g.reason, g.failure, g.class, strings.Join(money, ", ")})
 	}
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Reason"}, {Name: "Last failure"}, {Name: "Known"}, {Name: "Money reserved", Wraps: true}}, rows)
-	for _, reason := range slices.Compact(reasonsOf(order, func(g group) string { return g.reason })) {
-		if words, ok := reasons[reason]; ok {
-			s.Text("%s: %s.", reason, words)
+	last := ""
+	for _, g := range order {
+		if words, ok := reasons[g.reason]; ok && g.reason != last {
+			s.Text("%s: %s.", g.reason, words)
 		}
+		last = g.reason
 	}
-}
-
-func reasonsOf[G any](groups []G, reason func(G) string) []string {
-	var out []string
-	for _, g := range groups {
-		out = append(out, reason(g))
+	if closed > 0 {
+		s.Text("%d more are closed: a newer decision took their place.", closed)
 	}
-	return out
 }
 
 var meanings = map[postadjudication.Reply]string{
@@ -167,7 +175,7 @@ func (r *Report) showAnswers(s *screen.Screen) {
 	s.Title("Lines refused as bad input")
 	rows = nil
 	for _, p := range r.problems[:min(len(r.problems), mostProblems)] {
-		rows = append(rows, []string{strconv.Itoa(p.Line), p.Field, p.Problem})
+		rows = append(rows, []string{strconv.Itoa(p.Line), cmp.Or(p.Field, "(the line)"), p.Problem})
 	}
 	s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Field"}, {Name: "Problem", Wraps: true}}, rows)
 	if more := len(r.problems) - mostProblems; more > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // showTrail tells one death from its receipts alone: how long each attempt took,
@@ -17,7 +18,8 @@ func (r *Report) showTrail(s *screen.Screen) {
 	if x == nil {
 		return
 	}
-	s.Title("One dead letter, receipt by receipt: %s of %s", x.transaction.id, x.transaction.tenant)
+	s.Title("One dead letter, receipt by receipt")
+	s.Text("%s of %s", x.transaction.id, x.transaction.tenant)
 	var rows [][]string
 	start := x.trail[0].At
 	var due time.Time
@@ -36,7 +38,7 @@ func (e *evidence) telling() *execution {
 	var best *execution
 	for i := range e.runs {
 		x := &e.runs[i]
-		if x.place() != placeLetter {
+		if x.Letter != background.LetterOpen {
 			continue
 		}
 		if x.ReasonCode == background.ReasonRetryExhausted && x.Class == background.NotExecuted {
@@ -65,10 +67,10 @@ func what(t told, due time.Time) string {
 	p := t.payload
 	switch t.Subtype {
 	case receipts.Submitted:
-		return fmt.Sprintf("%s %s, %s", p.Outcome, amount(p.Amount, p.Currency)+" "+p.Currency, p.Policy)
+		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case receipts.AttemptStarted:
 		if due.IsZero() {
-			return "committed before the escrow service is called"
+			return "on record before the call"
 		}
 		return fmt.Sprintf("%s after its time", millis(t.At.Sub(due)))
 	case receipts.RetryScheduled:

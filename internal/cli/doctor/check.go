@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Verdict is what a check came to.
+type Verdict string
+
+// The verdicts. Only Wrong makes a patient sick.
+const (
+	Fine  Verdict = "ok"
+	Hint  Verdict = "hint"
+	Wrong Verdict = "wrong"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name    string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Result  string  `json:"result"`         // what was found
+	Cure    string  `json:"cure,omitempty"` // what to do; empty when it is fine
+}
+
+func fine(name, result string) Check { return Check{Name: name, Verdict: Fine, Result: result} }
+
+func hint(name, result, cure string) Check { return Check{name, Hint, result, cure} }
+
+func wrong(name, result, cure string) Check { return Check{name, Wrong, result, cure} }
+
+// Healthy reports whether nothing is wrong; hints don't count.
+func Healthy(checks []Check) bool {
+	for _, c := range checks {
+		if c.Verdict == Wrong {
+			return false
+		}
+	}
+	return true
+}
+
+// Examine looks at both servers. What can't be looked at is a check that is wrong,
+// so there is no error.
+func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
+	checks := examinePostgres(ctx, databaseURL)
+	if checks[0].Verdict == Fine {
+		checks = append(checks, examineSchema(ctx, databaseURL, redis))
+	}
+	return append(checks, examineRedis(ctx, redis)...)
+}
+
+// examineSchema opens the service, which compares versions.
+func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) Check {
+	const name = "schema version"
+	service, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: databaseURL, Redis: redis})
+	switch {
+	case errors.Is(err, postadjudication.ErrSchema):
+		return wrong(name, err.Error(), "recourse migrate, or a newer recourse")
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	}
+	if err := service.Close(); err != nil {
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	}
+	return fine(name, "the one this program needs")
+}

@@ -1,0 +1,86 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// examineRedis looks at the server. The first check is whether it answers; when it
+// does not, it is the only one.
+func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) {
+	const name = "Redis reachable"
+	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
+	if !ok {
+		return []Check{wrong(name, fmt.Sprintf("%T is no Redis", opt), "name one as redis://host:6379/0")}
+	}
+	defer func() {
+		if err := client.Close(); err != nil {
+			checks = append(checks, wrong("Redis connection", err.Error(), "check the network"))
+		}
+	}()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
+	}
+	return []Check{fine(name, "yes"), eviction(ctx, client), persistence(ctx, client), queues(opt)}
+}
+
+// setting reads a configuration value; known is false where the server keeps it to
+// itself, as hosted ones do.
+func setting(ctx context.Context, client redis.UniversalClient, name string) (value string, known bool) {
+	all, err := client.ConfigGet(ctx, name).Result()
+	if err != nil {
+		return "", false
+	}
+	value, known = all[name]
+	return value, known
+}
+
+func eviction(ctx context.Context, client redis.UniversalClient) Check {
+	const name = "maxmemory-policy"
+	policy, known := setting(ctx, client, name)
+	switch {
+	case !known:
+		return hint(name, "the server does not tell", "make sure that it is noeviction")
+	case policy != "noeviction":
+		return wrong(name, policy, "CONFIG SET maxmemory-policy noeviction: bells must not vanish one by one")
+	}
+	return fine(name, policy)
+}
+
+func persistence(ctx context.Context, client redis.UniversalClient) Check {
+	const name = "Redis persistence"
+	aof, known := setting(ctx, client, "appendonly")
+	save, _ := setting(ctx, client, "save")
+	switch {
+	case !known:
+		return hint(name, "the server does not tell", "nothing is lost without; a restart is calmer with appendonly yes")
+	case aof == "yes":
+		return fine(name, "append-only file")
+	case save != "":
+		return fine(name, "snapshots")
+	}
+	return hint(name, "none", "nothing is lost without; a restart is calmer with appendonly yes")
+}
+
+func queues(opt asynq.RedisConnOpt) (c Check) {
+	const name = "asynq queues"
+	inspector := asynq.NewInspector(opt)
+	all, err := inspector.Queues()
+	if err = errors.Join(err, inspector.Close()); err != nil {
+		return wrong(name, err.Error(), "check the server's log")
+	}
+	ours := slices.DeleteFunc(all, func(q string) bool { return !strings.HasPrefix(q, postadjudication.Family+":") })
+	if len(ours) == 0 {
+		return hint(name, "none of ours yet", "recourse serve registers them")
+	}
+	slices.Sort(ours)
+	return fine(name, strings.Join(ours, ", "))
+}

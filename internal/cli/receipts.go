@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func (c *command) receipts() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "receipts", Short: "Read and check the evidence", Args: c.noSuch,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.receiptsList(), c.receiptsVerify())
+	return cmd
+}
+
+// listing says which receipts are asked for.
+type listing struct {
+	options                        app.Options
+	tenant, transaction, kase, run string
+	after                          int64
+	limit                          int
+}
+
+// mostReceipts is how many receipts one call lists.
+const mostReceipts = 10_000
+
+func (c *command) receiptsList() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the receipts of a case in order", Args: exactly(),
+		Long: `List the receipts of a case in order. The case is named by its transaction, its id,
+or one of its runs; with --run only that run's receipts are listed. To go on from a
+list that was cut, give its last sequence number to --after.`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := l.check(cmd); err != nil {
+				return err
+			}
+			service, err := c.open(cmd.Context(), l.options)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			found, more, err := l.read(cmd.Context(), service)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.answer(listed{Receipts: asJSON(found), More: more})
+			}
+			return showReceipts(screen.New(c.Out), found, more)
+		},
+	}
+	f := cmd.Flags()
+	l.options.BindServers(f)
+	tenantFlag(f, &l.tenant)
+	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
+	f.StringVar(&l.kase, "case", "", "case id")
+	f.StringVar(&l.run, "run", "", "run id")
+	f.Int64Var(&l.after, "after", 0, "begin after this sequence number")
+	f.IntVar(&l.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d", mostReceipts))
+	return cmd
+}
+
+func (l *listing) check(cmd *cobra.Command) error {
+	if err := needTenant(cmd, l.tenant); err != nil {
+		return err
+	}
+	named := 0
+	for _, s := range []string{l.transaction, l.kase, l.run} {
+		if s != "" {
+			named++
+		}
+	}
+	switch {
+	case named != 1:
+		return usage(cmd, errors.New("name the case by one of --transaction, --case and --run"))
+	case l.limit < 1 || l.limit > mostReceipts:
+		return usage(cmd, fmt.Errorf("--limit is not between 1 and %d", mostReceipts))
+	case l.after < 0:
+		return usage(cmd, errors.New("--after is negative"))
+	}
+	return nil
+}
+
+// read gives the receipts asked for, and whether there are more.
+func (l *listing) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
+	kase, run, err := l.resolve(ctx, service)
+	if err != nil {
+		return nil, false, fmt.Errorf("tenant %s: %w", l.tenant, err)
+	}
+	for after := l.after; ; {
+		page, err := service.Receipts(ctx, l.tenant, kase, after, trailPage)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range page {
+			if !run.IsZero() && r.Run != run {
+				continue
+			}
+			if len(found) == l.limit {
+				return found, true, nil
+			}
+			found = append(found, r)
+		}
+		if len(page) < trailPage {
+			break
+		}
+		after = page[len(page)-1].Seq
+	}
+	if len(found) == 0 && l.after == 0 {
+		return nil, false, postadjudication.ErrNotFound
+	}
+	return found, false, nil
+}
+
+// resolve finds the case; run is zero unless one was named.
+func (l *listing) resolve(ctx context.Context, service *postadjudication.Service) (kase receipts.CaseID, run receipts.RunID, err error) {
+	switch {
+	case l.kase != "":
+		if kase, err = receipts.ParseCaseID(l.kase); err != nil {
+			err = &exit{exitUsage, fmt.Errorf("--case %s is no case id", l.kase)}
+		}
+		return kase, run, err
+	case l.run != "":
+		if run, err = receipts.ParseRunID(l.run); err != nil {
+			return kase, run, &exit{exitUsage, fmt.Errorf("--run %s is no run id", l.run)}
+		}
+		status, err := service.Status(ctx, l.tenant, run)
+		return status.Case, run, err
+	}
+	status, err := service.Case(ctx, l.tenant, l.transaction)
+	return status.Case, run, err
+}
+
+// listed is the answer of receipts list.
+type listed struct {
+	Receipts []receiptJSON `json:"receipts"`
+	More     bool          `json:"more"`
+}
+
+// receiptJSON is a receipt with its body as it was hashed, to the byte.
+type receiptJSON struct {
+	ID   string          `json:"id"`
+	Seq  int64           `json:"seq"`
+	Body json.RawMessage `json:"body"`
+	Link string          `json:"link"` // hexadecimal
+}
+
+func asJSON(rs []receipts.Receipt) []receiptJSON {
+	out := make([]receiptJSON, len(rs))
+	for i, r := range rs {
+		out[i] = receiptJSON{r.ID(), r.Seq, r.Body, fmt.Sprintf("%x", r.Link)}
+	}
+	return out
+}
+
+func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
+	rows := make([][]string, len(rs))
+	for i, r := range rs {
+		p, err := r.Payload()
+		if err != nil {
+			return fmt.Errorf("receipt %s: %w", r.ID(), err)
+		}
+		attempt := ""
+		if n := max(p.Attempt, p.Attempts); n > 0 {
+			attempt = strconv.Itoa(n)
+		}
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p)}
+	}
+	s.Table([]screen.Column{{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Receipt"}, {Name: "#", Right: true}, {Name: "Known"}, {Name: "Actor"}, {Name: "What", Wraps: true}}, rows)
+	if more {
+		s.Text("There are more: --after %d", rs[len(rs)-1].Seq)
+	}
+	return s.Err()
+}
+
+// particulars are what a receipt says beyond its subtype, in a few words.
+func particulars(r receipts.Receipt, p receipts.Payload) string {
+	switch {
+	case r.Subtype == receipts.Submitted:
+		return fmt.Sprintf("%s %d %s minor", p.Outcome, p.Amount, p.Currency)
+	case r.Subtype == receipts.RetryScheduled:
+		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
+	case p.Error.Type != "":
+		return joinWords(p.ReasonCode, p.Error.Type)
+	case p.Moved > 0:
+		return fmt.Sprintf("moved %d minor", p.Moved)
+	}
+	return p.Reason
+}
+
+func joinWords(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ": " + b
+}

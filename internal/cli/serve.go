@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+)
+
+// serving is what a server says of itself once it is ready.
+type serving struct {
+	URL      string `json:"url"`
+	Ready    string `json:"readyz"`
+	Metrics  string `json:"metrics"`
+	Asynqmon string `json:"asynqmon"`
+	Escrow   string `json:"escrow"`
+	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
+}
+
+func (c *command) serve() *cobra.Command {
+	m := &app.Main{}
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Execute settlements until it is told to stop", Args: exactly(),
+		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
+then are given 10 seconds. Beside the work it serves /livez, /readyz, /metrics and
+/asynqmon, the latter to look at only. These pages have no access check, so they
+are on loopback unless --expose is given.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m.Log = c.logger()
+			if err := m.Parse(c.Getenv); err != nil {
+				return err
+			}
+			return c.run(cmd.Context(), m)
+		},
+	}
+	m.Options.Bind(cmd.Flags())
+	return cmd
+}
+
+func (c *command) run(ctx context.Context, m *app.Main) (err error) {
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	at := serving{
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.URL + "/metrics", Asynqmon: m.URL + "/asynqmon",
+		Escrow: m.Escrow, Embedded: m.Ledger != nil,
+	}
+	if err := c.say(at); err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+func (c *command) say(at serving) error {
+	if c.json {
+		return c.answer(at)
+	}
+	s := screen.New(c.Out)
+	escrow := at.Escrow
+	if at.Embedded {
+		escrow += " (for demonstrations: it forgets everything at the end)"
+	}
+	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
+		{"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow},
+	})
+	return s.Err()
+}
+
+// logger writes JSON lines to standard error.
+func (c *command) logger() *zap.Logger {
+	encoding := zap.NewProductionEncoderConfig()
+	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(encoding), zapcore.Lock(zapcore.AddSync(c.Err)), zap.InfoLevel))
+}
+
+// plural counts things.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

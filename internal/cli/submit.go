@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	// submitChunk is how many lines are handed over at once; no more are held.
+	submitChunk = 500
+	// mostListed bounds each list of the answer; what is beyond is counted only.
+	mostListed = 200
+)
+
+// handed is what became of a file.
+type handed struct {
+	Lines    int                            `json:"lines"`
+	Replies  map[postadjudication.Reply]int `json:"replies"`
+	BadLines int                            `json:"bad_lines"`
+	Refused  []intake.Problem               `json:"refused"`  // what is wrong with bad lines
+	Declined []declined                     `json:"declined"` // good lines that were not accepted
+	Omitted  int                            `json:"omitted"`  // of both lists, beyond 200 each
+}
+
+// declined is a line that contradicts what is known, and the run in its way.
+type declined struct {
+	Line        int                    `json:"line"`
+	Transaction string                 `json:"transaction_receipt_id"`
+	Reply       postadjudication.Reply `json:"reply"`
+	Run         background.RunID       `json:"run_id"`
+}
+
+func (c *command) submit() *cobra.Command {
+	var o app.Options
+	cmd := &cobra.Command{
+		Use: "submit FILE|-", Short: "Hand over adjudications for execution, one JSON object a line", Args: exactly("FILE"),
+		Long: `Hand over adjudications for execution, one JSON object of at most 64 KiB a line:
+
+  {"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1",
+   "adjudication_id":"adj_1","generation":1,"tenant":"northwind",
+   "escrow_reference":"esc_1","outcome":"release",
+   "amount":{"minor":12500,"currency":"USD"},
+   "held":{"minor":50000,"currency":"USD"}}
+
+generation (1), target, payload and simulate may be left out. A bad line is refused,
+naming line and field, and stops nothing. To submit the same file again is safe:
+what was handed over is answered deduplicated or already_executed. The exit code is
+1 when a line was refused or not accepted.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			from, err := c.source(args[0])
+			if err != nil {
+				return err
+			}
+			defer from.Close() // only read from
+			service, err := c.open(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			return c.handOver(cmd.Context(), service, from)
+		},
+	}
+	o.BindServers(cmd.Flags())
+	return cmd
+}
+
+func (c *command) source(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(c.In), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &exit{exitUsage, err}
+	}
+	return f, nil
+}
+
+func (c *command) handOver(ctx context.Context, service *postadjudication.Service, from io.Reader) error {
+	h := &handed{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declined{}}
+	bar := screen.NewProgress(c.Err, "handing over", -1)
+	err := h.stream(ctx, service, from, bar)
+	if err = errors.Join(err, bar.End()); err != nil {
+		return fmt.Errorf("%w (%d lines were read, and up to %d of the last may not be in; submitting the same again is safe)", err, h.Lines, submitChunk)
+	}
+	if c.json {
+		err = c.answer(h)
+	} else {
+		err = h.show(screen.New(c.Out))
+	}
+	if err == nil && h.notAccepted() > 0 {
+		err = fmt.Errorf("%s not accepted", plural(h.notAccepted(), "line"))
+	}
+	return err
+}
+
+// notAccepted counts the lines that are not taken care of.
+func (h *handed) notAccepted() int {
+	n := h.BadLines
+	for reply, count := range h.Replies {
+		if !reply.Accepted() {
+			n += count
+		}
+	}
+	return n
+}
+
+// stream hands over in chunks, in the order of the lines.
+func (h *handed) stream(ctx context.Context, service *postadjudication.Service, from io.Reader, bar *screen.Progress) error {
+	chunk := make([]intake.Line, 0, submitChunk)
+	for line, err := range intake.Lines(from) {
+		if err != nil {
+			return err
+		}
+		h.Lines++
+		if len(line.Problems) > 0 {
+			h.refuse(line)
+			continue
+		}
+		if chunk = append(chunk, line); len(chunk) < submitChunk {
+			continue
+		}
+		if err := h.flush(ctx, service, chunk); err != nil {
+			return err
+		}
+		chunk = chunk[:0]
+		if err := bar.At(h.Lines); err != nil {
+			return err
+		}
+	}
+	return h.flush(ctx, service, chunk)
+}
+
+func (h *handed) flush(ctx context.Context, service *postadjudication.Service, chunk []intake.Line) error {
+	as := make([]postadjudication.Adjudication, len(chunk))
+	for i, l := range chunk {
+		as[i] = l.Adjudication
+	}
+	answers, errs := service.SubmitBatch(ctx, as)
+	for i, answer := range answers {
+		if errs[i] != nil {
+			return fmt.Errorf("line %d: %w", chunk[i].Number, errs[i])
+		}
+		h.Replies[answer.Reply]++
+		if answer.Reply.Accepted() {
+			continue
+		}
+		if len(h.Declined) == mostListed {
+			h.Omitted++
+			continue
+		}
+		h.Declined = append(h.Declined, declined{chunk[i].Number, as[i].TransactionReceiptID, answer.Reply, answer.Run})
+	}
+	return nil
+}
+
+func (h *handed) refuse(l intake.Line) {
+	h.BadLines++
+	for _, p := range l.Problems {
+		if len(h.Refused) == mostListed {
+			h.Omitted++
+			continue
+		}
+		h.Refused = append(h.Refused, p)
+	}
+}
+
+func (h *handed) show(s *screen.Screen) error {
+	s.Title("%s", plural(h.Lines, "line"))
+	var rows [][]string
+	for _, r := range slices.Sorted(maps.Keys(h.Replies)) {
+		word := string(r)
+		if !r.Accepted() {
+			word = s.Bad(word)
+		}
+		rows = append(rows, []string{strconv.Itoa(h.Replies[r]), word})
+	}
+	if h.BadLines > 0 {
+		rows = append(rows, []string{strconv.Itoa(h.BadLines), s.Bad("refused as bad input")})
+	}
+	s.Table([]screen.Column{{Name: "Lines", Right: true}, {Name: "Reply"}}, rows)
+	if len(h.Refused) > 0 {
+		s.Title("Refused as bad input")
+		rows = nil
+		for _, p := range h.Refused {
+			rows = append(rows, []string{strconv.Itoa(p.Line), cmp.Or(p.Field, "(the line)"), p.Problem})
+		}
+		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Field"}, {Name: "Problem", Wraps: true}}, rows)
+	}
+	if len(h.Declined) > 0 {
+		s.Title("Not accepted")
+		rows = nil
+		for _, d := range h.Declined {
+			rows = append(rows, []string{strconv.Itoa(d.Line), string(d.Reply), d.Transaction, d.Run.String()})
+		}
+		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply"}, {Name: "Transaction", Wraps: true}, {Name: "Run in its way"}}, rows)
+	}
+	if h.Omitted > 0 {
+		s.Text("... and %d more.", h.Omitted)
+	}
+	return s.Err()
+}

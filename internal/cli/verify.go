@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// invariantHeads is what a file of heads adds to an audit.
+const invariantHeads = "no trail is cut off or rewritten before its expected head"
+
+// verification is the answer of receipts verify.
+type verification struct {
+	OK         bool              `json:"ok"`
+	Cases      int               `json:"cases"`
+	Runs       int               `json:"runs"`
+	Receipts   int64             `json:"receipts"`
+	Chains     int               `json:"chains_verified"`
+	Expected   int               `json:"heads_compared"`
+	Invariants map[string]string `json:"invariants"` // name -> "ok" or what broke it
+}
+
+// auditing says what is to be checked.
+type auditing struct {
+	options          app.Options
+	tenant           string
+	all              bool
+	heads, saveHeads string
+}
+
+func (c *command) receiptsVerify() *cobra.Command {
+	var a auditing
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: exactly(),
+		Long: `Check every chain of receipts, and that the stored state is what they tell. A chain
+that is cut off at its end still verifies by itself: keep its head elsewhere by
+--save-heads, and compare by --heads later. Exit code 1 when something is broken.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case a.tenant == "" && !a.all:
+				return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+			case a.tenant != "" && a.all:
+				return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+			case a.heads != "" && a.all:
+				return usage(cmd, errors.New("--heads is about one tenant: name it by --tenant"))
+			}
+			return c.verify(cmd.Context(), a)
+		},
+	}
+	f := cmd.Flags()
+	a.options.BindServers(f)
+	f.StringVar(&a.tenant, "tenant", "", "whose")
+	f.BoolVar(&a.all, "all-tenants", false, "everybody's")
+	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
+	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
+	return cmd
+}
+
+func (c *command) verify(ctx context.Context, a auditing) (err error) {
+	expected, err := readHeads(a.heads)
+	if err != nil {
+		return err
+	}
+	service, err := c.open(ctx, a.options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	var tenants []string
+	if !a.all {
+		tenants = []string{a.tenant}
+	}
+	audit, err := service.Audit(ctx, tenants...)
+	if err != nil {
+		return err
+	}
+	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains, Invariants: map[string]string{}}
+	names := slices.Clone(postadjudication.Invariants)
+	for _, name := range names {
+		v.Invariants[name] = audit.Verdict(name)
+	}
+	if a.heads != "" {
+		verdict, err := compareHeads(ctx, service, a.tenant, expected, audit.Heads)
+		if err != nil {
+			return err
+		}
+		v.Expected, v.Invariants[invariantHeads] = len(expected), verdict
+		v.OK = v.OK && verdict == "ok"
+		names = append(names, invariantHeads)
+	}
+	if v.OK && a.saveHeads != "" {
+		if err := writeHeads(a.saveHeads, audit.Heads); err != nil {
+			return err
+		}
+	}
+	if c.json {
+		err = c.answer(v)
+	} else {
+		err = v.show(screen.New(c.Out), names)
+	}
+	if err == nil && !v.OK {
+		err = errBroken
+	}
+	return err
+}
+
+func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, &exit{exitUsage, err}
+	}
+	heads, err := receipts.ParseHeads(text)
+	if err != nil {
+		return nil, &exit{exitUsage, fmt.Errorf("%s: %w", name, err)}
+	}
+	return heads, nil
+}
+
+// compareHeads holds noted heads against the trails, whose chains the audit has
+// verified. A trail may have grown, but must have passed through its noted head.
+func compareHeads(ctx context.Context, service *postadjudication.Service, tenant string, expected, found map[receipts.CaseID]receipts.Head) (string, error) {
+	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return slices.Compare(a[:], b[:]) })
+	for _, kase := range order {
+		want, have := expected[kase], found[kase]
+		if have.Seq > want.Seq {
+			at, err := service.Receipts(ctx, tenant, kase, want.Seq-1, 1)
+			if err != nil {
+				return "", err
+			}
+			if len(at) == 1 {
+				have = receipts.Head{Seq: at[0].Seq, Link: at[0].Link}
+			}
+		}
+		switch {
+		case have.Seq < want.Seq:
+			return fmt.Sprintf("case %s: the trail ends at %d, %d were noted", kase, have.Seq, want.Seq), nil
+		case have != want:
+			return fmt.Sprintf("case %s: receipt %d is another than the one noted", kase, want.Seq), nil
+		}
+	}
+	return "ok", nil
+}
+
+// writeHeads replaces a file at once, so that a crash leaves the old or the new.
+func writeHeads(name string, heads map[receipts.CaseID]receipts.Head) (err error) {
+	text, err := receipts.FormatHeads(heads)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".heads-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+func (v verification) show(s *screen.Screen, names []string) error {
+	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
+		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
+	s.Title("Invariants")
+	var rows [][]string
+	for _, name := range names {
+		verdict := s.Good("ok")
+		if v.Invariants[name] != "ok" {
+			verdict = s.Bad("BROKEN")
+		}
+		rows = append(rows, []string{verdict, name})
+	}
+	s.Table([]screen.Column{{Name: ""}, {Name: "Invariant", Wraps: true}}, rows)
+	for _, name := range names {
+		if v.Invariants[name] != "ok" {
+			s.Text("%s %s: %s", s.Bad("broken:"), name, v.Invariants[name])
+		}
+	}
+	return s.Err()
+}
