@@ -38,7 +38,7 @@ the receipt.`,
 			defer func() { err = errors.Join(err, service.Close()) }()
 			status, err := service.Cancel(cmd.Context(), tenant, run, actor, reason)
 			if err != nil {
-				return err
+				return missing(err, tenant, "run "+args[0])
 			}
 			if c.json {
 				return c.answer(status)

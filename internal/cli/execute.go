@@ -38,6 +38,9 @@ func Execute(ctx context.Context, args []string, s Streams) int {
 	if err == nil {
 		return exitOK
 	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errInterrupted
+	}
 	code := codeOf(err)
 	c.complain(err, code, jsonAsked(args))
 	return code
@@ -105,4 +108,7 @@ func usage(cmd *cobra.Command, err error) error {
 	return &exit{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 }
 
-var errBroken = errors.New("an invariant is broken")
+var (
+	errBroken      = errors.New("an invariant is broken")
+	errInterrupted = errors.New("interrupted")
+)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func (c *command) receipts() *cobra.Command {
@@ -98,7 +100,7 @@ func (l *listing) check(cmd *cobra.Command) error {
 func (l *listing) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
 	kase, run, err := l.resolve(ctx, service)
 	if err != nil {
-		return nil, false, fmt.Errorf("tenant %s: %w", l.tenant, err)
+		return nil, false, missing(err, l.tenant, l.name())
 	}
 	for after := l.after; ; {
 		page, err := service.Receipts(ctx, l.tenant, kase, after, trailPage)
@@ -120,9 +122,20 @@ func (l *listing) read(ctx context.Context, service *postadjudication.Service) (
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, postadjudication.ErrNotFound
+		return nil, false, missing(postadjudication.ErrNotFound, l.tenant, l.name())
 	}
 	return found, false, nil
+}
+
+// name is the case as it was named.
+func (l *listing) name() string {
+	switch {
+	case l.kase != "":
+		return "case " + l.kase
+	case l.run != "":
+		return "run " + l.run
+	}
+	return "transaction " + l.transaction
 }
 
 // resolve finds the case; run is zero unless one was named.
@@ -177,9 +190,13 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 		if n := max(p.Attempt, p.Attempts); n > 0 {
 			attempt = strconv.Itoa(n)
 		}
-		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p)}
+		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p)}
 	}
-	s.Table([]screen.Column{{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Receipt"}, {Name: "#", Right: true}, {Name: "Known"}, {Name: "Actor"}, {Name: "What", Wraps: true}}, rows)
+	s.Table([]screen.Column{
+		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Spare: true}, {Name: "Receipt"}, {Name: "#", Right: true},
+		{Name: "Known"}, {Name: "Actor", Spare: true}, {Name: "What", Wraps: true},
+	}, rows)
 	if more {
 		s.Text("There are more: --after %d", rs[len(rs)-1].Seq)
 	}
@@ -190,20 +207,13 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 func particulars(r receipts.Receipt, p receipts.Payload) string {
 	switch {
 	case r.Subtype == receipts.Submitted:
-		return fmt.Sprintf("%s %d %s minor", p.Outcome, p.Amount, p.Currency)
+		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case r.Subtype == receipts.RetryScheduled:
 		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case p.Error.Type != "":
-		return joinWords(p.ReasonCode, p.Error.Type)
-	case p.Moved > 0:
-		return fmt.Sprintf("moved %d minor", p.Moved)
+		return strings.TrimPrefix(p.ReasonCode+": "+p.Error.Type, ": ")
+	case p.Moved > 0 && p.Settlement != nil:
+		return fmt.Sprintf("moved %d in minor units, case %s", p.Moved, p.Settlement.ProgressionStatus)
 	}
 	return p.Reason
-}
-
-func joinWords(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + ": " + b
 }

@@ -70,15 +70,23 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 	transaction := what
 	if run, err := receipts.ParseRunID(what); err == nil {
 		if transaction, err = transactionOf(ctx, service, tenant, run); err != nil {
-			return caseAnswer{}, fmt.Errorf("%s of tenant %s: %w", what, tenant, err)
+			return caseAnswer{}, missing(err, tenant, what)
 		}
 	}
 	status, err := service.Case(ctx, tenant, transaction)
 	if err != nil {
-		return caseAnswer{}, fmt.Errorf("%s of tenant %s: %w", what, tenant, err)
+		return caseAnswer{}, missing(err, tenant, what)
 	}
 	trail, err := wholeTrail(ctx, service, tenant, status.Case)
 	return caseAnswer{status, attemptsOf(trail)}, err
+}
+
+// missing says in a person's words that a tenant has no such thing.
+func missing(err error, tenant, what string) error {
+	if errors.Is(err, postadjudication.ErrNotFound) {
+		return &exit{exitFailed, fmt.Errorf("tenant %s has no %s", tenant, what)}
+	}
+	return err
 }
 
 // transactionOf finds what a run is about in its case's first receipt.
@@ -162,15 +170,18 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 	rows = nil
 	for _, r := range a.Runs {
 		state := string(r.State)
+		if r.ReasonCode != "" {
+			state += " (" + r.ReasonCode + ")"
+		}
 		if r.Letter != "" {
 			state += ", letter " + string(r.Letter)
 		}
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
-		rows = append(rows, []string{r.Run.String(), state, strconv.Itoa(r.Attempts), string(r.Class), r.ReasonCode})
+		rows = append(rows, []string{r.Run.String(), state, strconv.Itoa(r.Attempts), string(r.Class)})
 	}
-	s.Table([]screen.Column{{Name: "Run"}, {Name: "State", Wraps: true}, {Name: "Attempts", Right: true}, {Name: "Known"}, {Name: "Why"}}, rows)
+	s.Table([]screen.Column{{Name: "Run"}, {Name: "State", Wraps: true}, {Name: "Attempts", Right: true}, {Name: "Known"}}, rows)
 	if len(a.Attempts) == 0 {
 		return s.Err()
 	}

@@ -2,7 +2,9 @@ package demo
 
 import (
 	"context"
+	"errors"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -20,17 +22,24 @@ type handover struct {
 	replies      map[postadjudication.Reply]int
 	bad          int // lines that could not be understood
 	problems     []intake.Problem
-	transactions []transaction // with a run of ours, each once
+	transactions []transaction                    // with a run of ours, each once
+	runs         map[transaction]background.RunID // the latest of each
 }
+
+// escrow is whose money a line is about. No two lines of one go over at once: which
+// of them finds room would be chance, and a demonstration should tell the same
+// story each time.
+type escrow struct{ tenant, reference string }
 
 // handOver reads the input and hands every good line over, in its order.
 func (d *Demo) handOver(ctx context.Context, bar *screen.Progress) (*handover, error) {
-	h := &handover{replies: map[postadjudication.Reply]int{}}
+	h := &handover{replies: map[postadjudication.Reply]int{}, runs: map[transaction]background.RunID{}}
 	var batch []postadjudication.Adjudication
-	seen := map[transaction]bool{}
+	escrows := map[escrow]bool{}
 	flush := func() error {
-		err := d.submit(ctx, h, batch, seen)
+		err := d.submit(ctx, h, batch)
 		batch = batch[:0]
+		clear(escrows)
 		return err
 	}
 	for line, err := range intake.Lines(d.options.Input) {
@@ -43,19 +52,32 @@ func (d *Demo) handOver(ctx context.Context, bar *screen.Progress) (*handover, e
 			h.problems = append(h.problems, line.Problems...)
 			continue
 		}
-		if batch = append(batch, line.Adjudication); len(batch) == chunk {
-			if err := flush(); err != nil {
-				return h, err
-			}
-			if err := bar.At(h.lines); err != nil {
+		a := line.Adjudication
+		own := escrow{a.Tenant, a.EscrowReference}
+		if len(batch) == chunk || escrows[own] || a.Generation > 1 {
+			if err := errors.Join(flush(), bar.At(h.lines)); err != nil {
 				return h, err
 			}
 		}
+		if err := d.settleFirst(ctx, h, a); err != nil {
+			return h, err
+		}
+		batch, escrows[own] = append(batch, a), true
 	}
 	return h, flush()
 }
 
-func (d *Demo) submit(ctx context.Context, h *handover, batch []postadjudication.Adjudication, seen map[transaction]bool) error {
+// settleFirst waits for the transaction's earlier run, as a person would who decides
+// anew: a newer decision is refused while an older one is being executed.
+func (d *Demo) settleFirst(ctx context.Context, h *handover, a postadjudication.Adjudication) error {
+	run, ok := h.runs[transaction{a.Tenant, a.TransactionReceiptID}]
+	if !ok || a.Generation == 1 {
+		return nil
+	}
+	return d.poll(ctx, func() (bool, error) { return d.rest.hasEnded(run), nil })
+}
+
+func (d *Demo) submit(ctx context.Context, h *handover, batch []postadjudication.Adjudication) error {
 	answers, errs := d.main.Service.SubmitBatch(ctx, batch)
 	for i, answer := range answers {
 		if errs[i] != nil {
@@ -67,10 +89,10 @@ func (d *Demo) submit(ctx context.Context, h *handover, batch []postadjudication
 		}
 		d.rest.handedOver(answer.Run, batch[i].Tenant)
 		t := transaction{batch[i].Tenant, batch[i].TransactionReceiptID}
-		if !seen[t] {
-			seen[t] = true
+		if _, seen := h.runs[t]; !seen {
 			h.transactions = append(h.transactions, t)
 		}
+		h.runs[t] = answer.Run
 	}
 	return nil
 }

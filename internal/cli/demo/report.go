@@ -63,7 +63,7 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	}
 	accepted := h.replies[postadjudication.Created]
 	bar = screen.NewProgress(d.options.Progress, "executing", accepted)
-	err = d.await(ctx, bar.At)
+	err = d.await(ctx, accepted, bar.At)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return nil, err
 	}

@@ -66,26 +66,41 @@ func (r *rest) firstAttempt() time.Time {
 	return r.first
 }
 
-// await waits until every run has ended and every call has answered, or the limit
-// is over. What is not at rest then shows in the report.
-func (d *Demo) await(ctx context.Context, show func(ended int) error) error {
+func (r *rest) hasEnded(run background.RunID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended[run]
+}
+
+// await waits until every run has ended and every call has answered. What is not at
+// rest when the limit is over shows in the report.
+func (d *Demo) await(ctx context.Context, accepted int, show func(ended int) error) error {
+	asked := time.Now()
+	return d.poll(ctx, func() (bool, error) {
+		live := d.rest.live()
+		if err := show(accepted - len(live)); err != nil {
+			return false, err
+		}
+		if stats := d.main.Service.Stats(); len(live) == 0 && stats.Running == 0 && stats.Abandoned == 0 {
+			return true, nil
+		}
+		if time.Since(asked) > restAsk {
+			asked = time.Now()
+			return false, d.ask(ctx, live)
+		}
+		return false, nil
+	})
+}
+
+// poll looks until there is rest, or the limit is over.
+func (d *Demo) poll(ctx context.Context, rested func() (bool, error)) error {
 	limit := time.NewTimer(restLimit)
 	defer limit.Stop()
 	look := time.NewTicker(restLook)
 	defer look.Stop()
-	for asked := time.Now(); ; {
-		live := d.rest.live()
-		if err := show(len(d.rest.handed) - len(live)); err != nil {
+	for {
+		if done, err := rested(); done || err != nil {
 			return err
-		}
-		if stats := d.main.Service.Stats(); len(live) == 0 && stats.Running == 0 && stats.Abandoned == 0 {
-			return nil
-		}
-		if time.Since(asked) > restAsk {
-			asked = time.Now()
-			if err := d.ask(ctx, live); err != nil {
-				return err
-			}
 		}
 		select {
 		case <-ctx.Done():

@@ -5,7 +5,7 @@ import "strings"
 const (
 	gap = "  " // between columns
 	// slimmest is what a wrapping column is left at least.
-	slimmest = 16
+	slimmest = 13
 )
 
 // Column is one of a table.
@@ -13,12 +13,16 @@ type Column struct {
 	Name  string
 	Right bool // for numbers
 	Wraps bool // gives way, in several lines, when the table is too wide; for one column
+	Spare bool // left out when the table is too wide
 }
 
 // Table writes rows under a line of names, no wider than the screen as long as
 // there is a column that wraps. Every row has a cell for each column.
 func (s *Screen) Table(columns []Column, rows [][]string) {
-	widths := s.widths(columns, rows)
+	if sum(natural(columns, rows)) > s.width {
+		columns, rows = necessary(columns, rows)
+	}
+	widths := s.shrunk(columns, natural(columns, rows))
 	names, rules := make([]string, len(columns)), make([]string, len(columns))
 	for i, c := range columns {
 		names[i] = s.paint(faint, c.Name)
@@ -63,23 +67,50 @@ func writeRow(out *strings.Builder, columns []Column, widths []int, row []string
 	}
 }
 
-// widths gives every column what its widest cell needs, and the one that wraps
-// what is left.
-func (s *Screen) widths(columns []Column, rows [][]string) []int {
+// natural is what each column's widest cell needs.
+func natural(columns []Column, rows [][]string) []int {
 	widths := make([]int, len(columns))
-	wraps, total := -1, 0
 	for i, c := range columns {
 		widths[i] = breadth(c.Name)
 		for _, row := range rows {
 			widths[i] = max(widths[i], breadth(row[i]))
 		}
-		total += widths[i] + len(gap)
-		if c.Wraps {
-			wraps = i
+	}
+	return widths
+}
+
+// sum is how wide a table with such columns is.
+func sum(widths []int) int {
+	total := -len(gap)
+	for _, w := range widths {
+		total += w + len(gap)
+	}
+	return total
+}
+
+// necessary is a table without its spare columns.
+func necessary(columns []Column, rows [][]string) ([]Column, [][]string) {
+	var kept []Column
+	less := make([][]string, len(rows))
+	for i, c := range columns {
+		if c.Spare {
+			continue
+		}
+		kept = append(kept, c)
+		for n, row := range rows {
+			less[n] = append(less[n], row[i])
 		}
 	}
-	if over := total - len(gap) - s.width; over > 0 && wraps >= 0 {
-		widths[wraps] = max(widths[wraps]-over, min(slimmest, widths[wraps]))
+	return kept, less
+}
+
+// shrunk takes what is too much from the column that wraps.
+func (s *Screen) shrunk(columns []Column, widths []int) []int {
+	over := sum(widths) - s.width
+	for i, c := range columns {
+		if c.Wraps && over > 0 {
+			widths[i] = max(widths[i]-over, min(slimmest, widths[i]))
+		}
 	}
 	return widths
 }

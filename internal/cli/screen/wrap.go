@@ -45,7 +45,8 @@ func wrapParagraph(s string, width int) []string {
 	return append(lines, line)
 }
 
-// cut is how many bytes of a text fit into a width, at least one character.
+// cut is how many bytes of a text fit into a width, at least one character. It
+// prefers to end behind a mark within a word.
 func cut(s string, width int) int {
 	end := 0
 	for end < len(s) {
@@ -54,6 +55,9 @@ func cut(s string, width int) int {
 			break
 		}
 		end += size
+	}
+	if mark := strings.LastIndexAny(s[:end], "._-/:,;") + 1; mark > 0 && end < len(s) {
+		return mark
 	}
 	return end
 }
