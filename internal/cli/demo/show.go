@@ -130,7 +130,7 @@ func (r *Report) showLetters(s *screen.Screen) {
 		for _, currency := range slices.Sorted(maps.Keys(risk[g])) {
 			money = append(money, settlement.Money{Minor: risk[g][currency], Currency: currency}.String())
 		}
-		rows = append(rows, []string{strconv.Itoa(counts[g]), g.reason, g.failure, g.class, strings.Join(money, ", ")})
+		rows = append(rows, []string{strconv.Itoa(counts[g]), g.reason, g.failure, g.class, strings.Join(money, "\n")})
 	}
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Reason"}, {Name: "Last failure"}, {Name: "Known"}, {Name: "Money reserved", Wraps: true}}, rows)
 	last := ""

@@ -17,7 +17,8 @@ type Column struct {
 }
 
 // Table writes rows under a line of names, no wider than the screen as long as
-// there is a column that wraps. Every row has a cell for each column.
+// there is a column that wraps. Every row has a cell for each column; a cell may have
+// several lines.
 func (s *Screen) Table(columns []Column, rows [][]string) {
 	if sum(natural(columns, rows)) > s.width {
 		columns, rows = necessary(columns, rows)
@@ -40,10 +41,7 @@ func writeRow(out *strings.Builder, columns []Column, widths []int, row []string
 	cells := make([][]string, len(row))
 	height := 1
 	for i, cell := range row {
-		cells[i] = []string{cell}
-		if columns[i].Wraps {
-			cells[i] = wrap(cell, widths[i])
-		}
+		cells[i] = wrap(cell, widths[i])
 		height = max(height, len(cells[i]))
 	}
 	for n := range height {
@@ -73,7 +71,9 @@ func natural(columns []Column, rows [][]string) []int {
 	for i, c := range columns {
 		widths[i] = breadth(c.Name)
 		for _, row := range rows {
-			widths[i] = max(widths[i], breadth(row[i]))
+			for line := range strings.SplitSeq(row[i], "\n") {
+				widths[i] = max(widths[i], breadth(line))
+			}
 		}
 	}
 	return widths
