@@ -42,7 +42,10 @@ func wrapParagraph(s string, width int) []string {
 			lines, line = append(lines, line[:head]), line[head:]
 		}
 	}
-	return append(lines, line)
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // cut is how many bytes of a text fit into a width, at least one character. It

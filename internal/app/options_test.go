@@ -1,0 +1,99 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/spf13/pflag"
+)
+
+func sound() Options {
+	return Options{DatabaseURL: "postgres://u@h/d", RedisURL: "redis://h", EscrowURL: "http://h", Listen: DefaultListen, TimeLimit: time.Second}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*Options)
+		word   string // empty: accepted
+	}{
+		"sound":                      {func(*Options) {}, ""},
+		"no Postgres":                {func(o *Options) { o.DatabaseURL = "" }, DatabaseVariable},
+		"no Redis":                   {func(o *Options) { o.RedisURL = "" }, RedisVariable},
+		"no escrow service":          {func(o *Options) { o.EscrowURL = "" }, "--embedded"},
+		"embedded escrow service":    {func(o *Options) { o.EscrowURL, o.Embedded = "", true }, ""},
+		"private servers":            {func(o *Options) { o.DatabaseURL, o.RedisURL, o.Private = "", "", true }, ""},
+		"negative key lifetime":      {func(o *Options) { o.KeyLifetime = -1 }, "--key-lifetime"},
+		"no time limit":              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
+		"all interfaces":             {func(o *Options) { o.Listen = ":8321" }, "--expose"},
+		"all interfaces by number":   {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
+		"a name":                     {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},
+		"all interfaces, on purpose": {func(o *Options) { o.Listen, o.Expose = ":8321", true }, ""},
+		"loopback of IPv6":           {func(o *Options) { o.Listen = "[::1]:8321" }, ""},
+		"localhost":                  {func(o *Options) { o.Listen = "localhost:0" }, ""},
+		"no port":                    {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
+		"no pages":                   {func(o *Options) { o.Listen = "" }, ""},
+	} {
+		o := sound()
+		tc.change(&o)
+		err := o.check()
+		switch {
+		case tc.word == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case tc.word != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tc.word)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAFlagBeatsTheEnvironment(t *testing.T) {
+	t.Parallel()
+	var o Options
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.Bind(f)
+	if err := f.Parse([]string{"--redis", "redis://flag"}); err != nil {
+		t.Fatal(err)
+	}
+	o.FromEnvironment(func(name string) string { return "env:" + name })
+	if o.RedisURL != "redis://flag" || o.DatabaseURL != "env:"+DatabaseVariable || o.EscrowURL != "env:"+EscrowVariable || o.Authorization != "env:"+AuthorizationVariable {
+		t.Errorf("%+v", o)
+	}
+	if o.Listen != DefaultListen || o.TimeLimit != 10*time.Second {
+		t.Errorf("defaults: %+v", o)
+	}
+}
+
+func TestRedisURLsAreReadAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]asynq.RedisClientOpt{
+		"redis://h":               {Addr: "h:6379"},
+		"redis://h/":              {Addr: "h:6379"},
+		"redis://h:7000/3":        {Addr: "h:7000", DB: 3},
+		"redis://:word@[::1]:7/0": {Addr: "[::1]:7", Password: "word"},
+	} {
+		got, err := Redis(in)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+	for _, bad := range []string{"", "h:6379", "http://h", "redis://h/x", "://"} {
+		if _, err := Redis(bad); !errors.Is(err, ErrOptions) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestAURLThatCannotBeReadIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"postgres://u:hush@h:x/d", "mysql://u:hush@h/d", "hush"} {
+		if err := CheckDatabaseURL(bad); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := Redis("redis://:hush@h:x/0"); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,109 @@
+package screen
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func drawn(width int, columns []Column, rows [][]string) string {
+	var out bytes.Buffer
+	(&Screen{out: &out, width: width}).Table(columns, rows)
+	return out.String()
+}
+
+func TestATableAlignsAndFits(t *testing.T) {
+	t.Parallel()
+	columns := []Column{{Name: "N", Right: true}, {Name: "Who", Spare: true}, {Name: "What", Wraps: true}}
+	rows := [][]string{{"1", "somebody", "a few words that go on"}, {"10", "ä", "x"}}
+	wide := " N  Who       What\n" +
+		"──  ────────  ──────────────────────\n" +
+		" 1  somebody  a few words that go on\n" +
+		"10  ä         x\n"
+	if got := drawn(40, columns, rows); got != wide {
+		t.Errorf("wide:\n%s", got)
+	}
+	narrow := " N  What\n" +
+		"──  ─────────────\n" +
+		" 1  a few words\n" +
+		"    that go on\n" +
+		"10  x\n"
+	if got := drawn(17, columns, rows); got != narrow {
+		t.Errorf("narrow:\n%s", got)
+	}
+}
+
+func TestACellOfSeveralLinesStaysInItsColumn(t *testing.T) {
+	t.Parallel()
+	got := drawn(80, []Column{{Name: "A"}, {Name: "B"}, {Name: "C"}}, [][]string{{"1", "x\nyy", "2"}})
+	if want := "A  B   C\n─  ──  ─\n1  x   2\n   yy\n"; got != want {
+		t.Errorf("\n%s", got)
+	}
+}
+
+func TestLinesBreakBetweenWordsAndBehindMarks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		in    string
+		width int
+		want  string
+	}{
+		{"", 5, ""},
+		{"one two three", 7, "one two|three"},
+		{"http.rate_limited", 14, "http.rate_|limited"},
+		{"unbreakable", 4, "unbr|eaka|ble"},
+		{"äöüß", 2, "äö|üß"},
+		{"日本語", 4, "日本|語"},
+		{"語", 1, "語"},
+		{"a\n\nb", 5, "a||b"},
+	} {
+		if got := strings.Join(wrap(tc.in, tc.width), "|"); got != tc.want {
+			t.Errorf("%q in %d: %q", tc.in, tc.width, got)
+		}
+	}
+}
+
+func FuzzWrappingLosesNothingButSpace(f *testing.F) {
+	f.Add("one two three", 7)
+	f.Add("http.rate_limited", 3)
+	f.Fuzz(func(t *testing.T, s string, width int) {
+		if !utf8.ValidString(s) || width < 1 || width > 200 || strings.Contains(s, "\x1b") {
+			return
+		}
+		squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
+		if got := squeeze(strings.Join(wrap(s, width), "\n")); got != squeeze(s) {
+			t.Errorf("%q became %q", s, got)
+		}
+	})
+}
+
+func TestColoursDoNotCountAsWidth(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &Screen{out: &out, width: 80, color: true}
+	s.Table([]Column{{Name: "A"}, {Name: "B"}}, [][]string{{s.Good("ok"), "1"}, {"no", "2"}})
+	lines := strings.Split(sequences.ReplaceAllString(out.String(), ""), "\n")
+	if lines[2] != "ok  1" || lines[3] != "no  2" || !strings.Contains(out.String(), green) {
+		t.Errorf("%q", out.String())
+	}
+}
+
+type brokenPipe struct{ writes int }
+
+func (b *brokenPipe) Write([]byte) (int, error) {
+	b.writes++
+	return 0, errors.New("broken pipe")
+}
+
+func TestTheFirstErrorOfWritingEndsAllWriting(t *testing.T) {
+	t.Parallel()
+	b := &brokenPipe{}
+	s := New(b)
+	s.Title("x")
+	s.Text("y")
+	if s.Err() == nil || b.writes != 1 {
+		t.Errorf("%v after %d writes", s.Err(), b.writes)
+	}
+}
