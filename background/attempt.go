@@ -22,8 +22,8 @@ type call struct {
 // bounded calls fn until it answers, its time limit is reached, or the grace of a
 // shutdown is over, whichever is first. The call gets a goroutine of its own, so
 // that one that ignores its context holds up nobody. Panics become results.
-func (m *Manager) bounded(limit time.Duration, fn func(context.Context) Result) call {
-	ctx, cancel := context.WithTimeout(m.life, limit)
+func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(context.Context) Result) call {
+	ctx, cancel := context.WithTimeout(calls, limit)
 	answers := make(chan Result, 1)
 	began := m.cfg.Now()
 	go func() {
@@ -43,6 +43,11 @@ func (m *Manager) bounded(limit time.Duration, fn func(context.Context) Result) 
 		case done.result = <-answers: // it answered at the very limit
 			done.late = nil
 		default:
+			if calls.Err() != nil {
+				done.interrupted = true
+				done.result = unknown(FailureInterrupted, "the process could not show that it lives")
+				break
+			}
 			done.result = unknown(FailureTimeout, fmt.Sprintf("no answer within %s", limit))
 		}
 	}
@@ -66,7 +71,7 @@ func unknown(failure, message string) Result {
 }
 
 // attempt calls the handler for a run whose claim is on record.
-func (m *Manager) attempt(f Family, run Run, started time.Time) call {
+func (m *Manager) attempt(calls context.Context, f Family, run Run, started time.Time) call {
 	select {
 	case <-m.graceOver: // the claim was in doubt until now; nothing was called
 		res := unknown(FailureInterrupted, "the process shut down before the call")
@@ -76,7 +81,7 @@ func (m *Manager) attempt(f Family, run Run, started time.Time) call {
 	}
 	m.running.Add(1)
 	defer m.running.Add(-1)
-	done := m.bounded(f.TimeLimit(), func(ctx context.Context) Result {
+	done := m.bounded(calls, f.TimeLimit(), func(ctx context.Context) Result {
 		return f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
 	})
 	if done.late != nil {

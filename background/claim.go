@@ -17,6 +17,7 @@ const claimPatience = time.Second
 func (d *delivery) claim() (started time.Time, err error) {
 	mv := d.m.move(receipts.AttemptStarted, d.run)
 	mv.Token = d.m.cfg.NewID()
+	mv.Session, d.calls, _ = d.m.session.current()
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()
 	run, err := d.m.write(d.family, mv)

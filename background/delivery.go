@@ -1,6 +1,7 @@
 package background
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ type delivery struct {
 	run       Run // as last seen; only the id before the first claim
 	bell      int // of the task that brought the run
 	own       *engagement
-	doubt     chan struct{} // closed when a claim has been in doubt for too long
+	calls     context.Context // of the session that claimed; ended when it is in doubt
+	doubt     chan struct{}   // closed when a claim has been in doubt for too long
 	doubtOnce sync.Once
 	asked     bool // the key had expired, and a lookup cleared the run since
 }
@@ -59,7 +61,7 @@ func (d *delivery) carry() error {
 			}
 			continue
 		}
-		done := d.m.attempt(d.family, d.run, started)
+		done := d.m.attempt(d.calls, d.family, d.run, started)
 		d.m.slots.release()
 		if more, err := d.conclude(done); !more {
 			return err
@@ -109,6 +111,8 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return false, nil
 	case errors.Is(cause, ErrKeyExpired):
 		return d.inquire()
+	case errors.Is(cause, ErrSessionLost):
+		return false, errUnavailable // the next beat finds out, and begins a new session
 	case errors.Is(cause, ErrNotFound):
 		d.m.log.Warn("a bell rang for a run that does not exist", zap.Stringer("run", d.run.ID))
 		return false, nil

@@ -11,6 +11,7 @@ var (
 	ErrDead           = errors.New("background: the run is dead-lettered")
 	ErrKeyExpired     = errors.New("background: an unknown outcome cannot be repeated, its operation key may have expired")
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")
+	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
 	ErrNotFound       = errors.New("background: no such run")
 	ErrUnknownFamily  = errors.New("background: no such family")
 )

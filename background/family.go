@@ -28,8 +28,8 @@ type Family interface {
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
-	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst or
-	// ErrNotFound. A move that is already recorded is answered as if it had just
+	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst,
+	// ErrSessionLost or ErrNotFound. A move that is already recorded is answered as if it had just
 	// been.
 	Record(ctx context.Context, m Move) (Run, error)
 }
@@ -44,6 +44,21 @@ type Ledger interface {
 	// Ring raises the bell number of each run that still has the number given and
 	// is live, and returns the runs so changed.
 	Ring(ctx context.Context, runs []Run) ([]Run, error)
+
+	// Enlist makes a session known. Claims name it.
+	Enlist(ctx context.Context, s Session) error
+	// Beat raises the session's counter. alive is false when the session was
+	// declared lost or is not known: its process claims nothing more under it.
+	Beat(ctx context.Context, id SessionID) (alive bool, err error)
+	// Sessions lists all of them.
+	Sessions(ctx context.Context) ([]Session, error)
+	// Bury declares a session lost if its counter is still the one given, and
+	// reports whether it is lost now.
+	Bury(ctx context.Context, s Session) (bool, error)
+	// Orphans lists running runs that were claimed under a session.
+	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
+	// Dismiss forgets a session under which nothing runs any more.
+	Dismiss(ctx context.Context, id SessionID) error
 }
 
 // Cursor is a place in the order of Waiting. The zero cursor is before all.

@@ -42,8 +42,22 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 		}
 		m.log.Warn("an attempt was ended by somebody else", zap.Stringer("run", run.ID), zap.Int("attempt", run.Attempt),
 			zap.String("class", string(done.result.Class)), zap.String("state", string(after.State)), zap.Error(err))
+		m.tell(f, run, done)
 		return after, errLost
 	}
+}
+
+// tell records what a call told whose attempt somebody else had ended, as when this
+// process stood still for so long that it was declared lost: if it paid, that is a
+// fact all the same.
+func (m *Manager) tell(f Family, run Run, done call) {
+	if done.interrupted || done.late != nil || done.result.Class == Unknown {
+		return
+	}
+	late := make(chan Result, 1)
+	late <- done.result
+	m.abandoned.Add(1)
+	m.awaitLate(f, run, late)
 }
 
 // ending decides, or interrupts.
@@ -68,6 +82,6 @@ func holds(now, claimed Run) bool {
 
 // lookup asks what became of a run. Who can't tell in time does not know.
 func (m *Manager) lookup(f Family, run Run) (looked Result, interrupted bool) {
-	done := m.bounded(f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
+	done := m.bounded(m.life, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
 	return done.result, done.interrupted
 }

@@ -76,4 +76,11 @@ func (h *health) writable() <-chan struct{} {
 
 // Healthy is nil while all that this process knows is on record. Otherwise it
 // says why the journal refuses; nothing new is claimed meanwhile.
-func (m *Manager) Healthy() error { return m.health.err() }
+func (m *Manager) Healthy() error {
+	if _, _, alive := m.session.current(); m.started.Load() && !alive {
+		return errors.Join(errNoSession, m.health.err())
+	}
+	return m.health.err()
+}
+
+var errNoSession = errors.New("background: this process can't show that it lives; nothing is claimed")

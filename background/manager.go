@@ -28,6 +28,10 @@ type Config struct {
 	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two; 5ms
 	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
 	SweepEvery time.Duration // how often the sweeper looks; 1s
+	BeatEvery  time.Duration // how often this process shows that it lives; 1s
+	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 10s
+	LostAfter  time.Duration // a process that stands still for this long is lost; 15s, more than BeatGrace
+	Recoveries int           // attempts of a run that may be lost with their workers; 5
 
 	Worker string                  // name of this process in receipts; "worker"
 	Logger *zap.Logger             // nothing is logged when nil
@@ -52,6 +56,8 @@ type Manager struct {
 	health  *health
 	promote *promoter
 	sweep   *sweeper
+	session *session
+	observe *observer
 
 	waiting, abandoned atomic.Int64
 	running            atomic.Int64
@@ -98,7 +104,7 @@ func New(cfg Config) (*Manager, error) {
 		stopped:   make(chan struct{}),
 	}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
-	m.sweep = newSweeper(m)
+	m.sweep, m.session, m.observe = newSweeper(m), newSession(m), newObserver(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -127,6 +133,10 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.Poll, 5*time.Millisecond)
 	positive(&c.Grace, 10*time.Second)
 	positive(&c.SweepEvery, time.Second)
+	positive(&c.BeatEvery, time.Second)
+	positive(&c.BeatGrace, 10*time.Second)
+	positive(&c.LostAfter, 15*time.Second)
+	positive(&c.Recoveries, 5)
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
@@ -161,30 +171,53 @@ func (m *Manager) Run(ctx context.Context) error {
 		return ErrStarted
 	}
 	defer close(m.stopped)
+	living, die := context.WithCancel(m.life)
+	known := make(chan struct{})
+	var alive, organs sync.WaitGroup
+	alive.Go(func() { m.session.run(living, known) })
+	defer func() {
+		die()
+		alive.Wait()
+		m.resign()
+	}()
+	select {
+	case <-known:
+	case <-time.After(admitPatience): // deliveries are handed back until it is
+	case <-ctx.Done():
+	case <-m.stop:
+	}
 	servers, err := m.startServers()
 	if err != nil {
 		m.halt()
 		m.shutdown(servers)
 		return err
 	}
-	sweeping, endSweep := context.WithCancel(ctx)
-	defer endSweep()
-	var sweeps sync.WaitGroup
-	sweeps.Go(func() { m.sweep.run(sweeping) })
+	working, endWork := context.WithCancel(ctx)
+	defer endWork()
+	organs.Go(func() { m.sweep.run(working) })
+	organs.Go(func() { m.observe.run(working) })
 
 	select {
 	case <-ctx.Done():
 	case <-m.stop:
 	}
 	m.halt()
-	endSweep()
+	endWork()
 	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
 	m.shutdown(servers)
 	if grace.Stop() {
 		close(m.graceOver)
 	}
-	sweeps.Wait()
+	organs.Wait()
 	return nil
+}
+
+// resign ends the session of a process that has stopped, if nothing is left under
+// it. What is left, such as an outcome that can't be written, others will recover.
+func (m *Manager) resign() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.life), m.cfg.BeatGrace)
+	defer cancel()
+	m.session.resign(ctx)
 }
 
 func (m *Manager) halt() { m.stopOnce.Do(func() { close(m.stop) }) }

@@ -55,6 +55,7 @@ type Move struct {
 	Worker string
 
 	Token       Token     // AttemptStarted: the token of the new claim
+	Session     SessionID // AttemptStarted: of the process that claims
 	Spend       Spend     // how an attempt ended
 	Result      Result    // how an attempt ended; what came late; what a lookup found
 	Lookup      Class     // what a lookup said before the move was made; empty when none was asked

@@ -88,6 +88,7 @@ type Run struct {
 	Recoveries   int // attempts that ended because their worker was lost
 	Class        Class
 	Token        Token
+	Session      SessionID // of the process that made the last claim
 	LastMove     MoveID
 	CancelAsked  bool // asked for while an attempt ran; decided at its end
 	CancelBy     string

@@ -45,6 +45,10 @@ func (m *Manager) admit() error {
 		if !m.slots.take(m.stop) {
 			return &handBack{at: m.now()}
 		}
+		if _, _, alive := m.session.current(); !alive {
+			m.slots.release()
+			return errUnavailable
+		}
 		if m.Healthy() == nil {
 			return nil
 		}

@@ -50,7 +50,7 @@ func (m Move) claim(now Run) (Run, error) {
 	case now.DueAt.After(m.At):
 		return now, ErrNotDue
 	}
-	now.State, now.Attempt, now.Token, now.LastMove = Running, now.Attempt+1, m.Token, m.ID
+	now.State, now.Attempt, now.Token, now.Session, now.LastMove = Running, now.Attempt+1, m.Token, m.Session, m.ID
 	if now.FirstSentAt.IsZero() {
 		now.FirstSentAt = m.At
 	}

@@ -200,11 +200,11 @@ func TestReconcileClearsOrCloses(t *testing.T) {
 	t.Parallel()
 	letter := in(DeadLettered)
 	letter.Class, letter.UnknownOpen = Unknown, 1
-	cleared, err := Move{Fact: receipts.Reconciled, Result: refused}.Apply(letter)
+	cleared, err := Move{Fact: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
 	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnknownOpen != 0 {
 		t.Errorf("not executed: %+v, %v", cleared, err)
 	}
-	closed, err := Move{Fact: receipts.Reconciled, Result: paid}.Apply(letter)
+	closed, err := Move{Fact: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
 	if err != nil || closed.Letter != LetterReconciled || closed.Holds() {
 		t.Errorf("executed: %+v, %v", closed, err)
 	}

@@ -31,15 +31,17 @@ type Journal struct {
 	down     error         // what every write and read fails with
 	calm     bool          // no spurious failures
 	lifetime time.Duration // of operation keys; 0 is for ever
+	sessions map[background.SessionID]background.Session
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
 func NewJournal(seed uint64) *Journal {
 	return &Journal{
-		rand:    rand.New(rand.NewPCG(seed, seed)),
-		runs:    make(map[background.RunID]background.Run),
-		moves:   make(map[background.RunID][]background.Move),
-		changed: make(chan struct{}),
+		rand:     rand.New(rand.NewPCG(seed, seed)),
+		runs:     make(map[background.RunID]background.Run),
+		moves:    make(map[background.RunID][]background.Move),
+		changed:  make(chan struct{}),
+		sessions: make(map[background.SessionID]background.Session),
 	}
 }
 
@@ -111,6 +113,9 @@ func (j *Journal) Record(m background.Move) (background.Run, error) {
 	}
 	if m.Fact == receipts.AttemptStarted && j.expired(now, m.At) {
 		return now, background.ErrKeyExpired
+	}
+	if s, known := j.sessions[m.Session]; m.Fact == receipts.AttemptStarted && (!known || s.Lost) {
+		return now, background.ErrSessionLost
 	}
 	after, err := m.Apply(now)
 	if err == nil {

@@ -42,6 +42,9 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 		after, v, err := j.attempt(change, j.moves.do)
 		if v == lost && err == nil && !hinted {
 			after, v, err = j.attemptAlone(ctx, change)
+			if v == lost && err == nil {
+				err = j.whyLost(ctx, change)
+			}
 		}
 		j.remember(id, after, v == written)
 		switch {
@@ -93,4 +96,19 @@ func (j *Journal) remember(id background.RunID, after Snapshot, ok bool) {
 		return
 	}
 	j.recent.Remove(id)
+}
+
+// whyLost names the guard that a claim may lose though its case stands still.
+func (j *Journal) whyLost(ctx context.Context, ch Change) error {
+	if ch.After.Run.State != background.Running {
+		return nil
+	}
+	known, err := j.sessionKnown(ctx, ch.After.Run.Session)
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case !known:
+		return background.ErrSessionLost
+	}
+	return nil
 }

@@ -23,6 +23,7 @@ type Journal struct {
 	hot   *sql.DB  // batches: one statement at a time per kind, plans pinned to indexes
 	lane  *sql.DB  // lone rows that wait for a lock, for two seconds at most
 	reads *sqlx.DB // everything that people ask
+	beats *sql.DB  // one connection: this process shows that it lives
 
 	moves  *batcher[sealed, receipts.CaseID, verdict]
 	opens  *batcher[sealed, subject, opened]
@@ -76,6 +77,9 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		return nil, err
 	}
 	j.reads = sqlx.NewDb(reads, "postgres")
+	if j.beats, err = pool(databaseURL, 1, nil); err != nil {
+		return nil, err
+	}
 	if err := j.prepare(ctx); err != nil {
 		j.closePools()
 		return nil, err
@@ -119,7 +123,7 @@ func (j *Journal) Close() {
 // closePools lets the connections go. Nothing is left to be written by then, and
 // a connection that broke before has no farewell to fail.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB} {
+	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB, j.beats} {
 		_ = db.Close()
 	}
 }

@@ -55,6 +55,16 @@ CREATE TABLE recourse.operations (
     request bytea NOT NULL CHECK (length(request) <= 65536)
 );
 
+-- One row a process that works. Its counter rises every second; when it stands
+-- still an observer marks the session lost, and it claims nothing any more.
+CREATE TABLE recourse.sessions (
+    id         uuid   PRIMARY KEY,
+    worker     text   NOT NULL,
+    beat       bigint NOT NULL DEFAULT 0,
+    lost       bool   NOT NULL DEFAULT false,
+    started_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE TABLE recourse.runs (
     id            uuid PRIMARY KEY,
     case_id       uuid NOT NULL REFERENCES recourse.cases,
@@ -77,6 +87,7 @@ CREATE TABLE recourse.runs (
     class         text NOT NULL DEFAULT '' CHECK (class IN ('', 'executed', 'not_executed', 'unknown')),
     token         uuid,
     last_move     uuid NOT NULL,
+    session_id    uuid,
     cancel_asked  bool NOT NULL DEFAULT false,
     cancel_by     text NOT NULL DEFAULT '',
     cancel_reason text NOT NULL DEFAULT '',

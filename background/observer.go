@@ -1,0 +1,166 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	orphansPage = 500
+	recoverers  = 32
+	// dismissAfter is more than a claim can have been on its way.
+	dismissAfter = 30 * time.Second
+)
+
+// observer watches the sessions of all processes. One whose counter stands still
+// for LostAfter on this process's own monotonic clock is declared lost; the clocks
+// of two machines are never compared. The attempts that ran under it end as
+// interrupted, with an unknown outcome, and their runs continue elsewhere.
+//
+// A lost session is kept, and looked through, until every claim that was on its
+// way when it was declared lost must have come or gone.
+type observer struct {
+	m    *Manager
+	seen map[SessionID]sighting
+}
+
+type sighting struct {
+	beat  int64
+	since time.Time
+	lost  bool
+}
+
+func newObserver(m *Manager) *observer { return &observer{m: m, seen: map[SessionID]sighting{}} }
+
+func (o *observer) run(ctx context.Context) {
+	tick := time.NewTicker(o.m.cfg.BeatEvery)
+	defer tick.Stop()
+	for ailing := false; ; {
+		err := o.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !ailing {
+			o.m.log.Error("other processes can't be watched", zap.Error(err))
+		}
+		ailing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (o *observer) look(ctx context.Context) error {
+	sessions, err := o.m.cfg.Ledger.Sessions(ctx)
+	if err != nil {
+		return err
+	}
+	own, _, _ := o.m.session.current()
+	now, seen := time.Now(), make(map[SessionID]sighting, len(sessions))
+	for _, s := range sessions {
+		if s.ID == own {
+			continue
+		}
+		last, known := o.seen[s.ID]
+		if !known || last.beat != s.Beat || last.lost != s.Lost {
+			last = sighting{beat: s.Beat, since: now, lost: s.Lost}
+		}
+		seen[s.ID] = last
+		if err := o.judge(ctx, s, now.Sub(last.since)); err != nil {
+			return err
+		}
+	}
+	o.seen = seen
+	return nil
+}
+
+// judge does what a session calls for that has not changed for some time.
+func (o *observer) judge(ctx context.Context, s Session, still time.Duration) error {
+	if !s.Lost {
+		if still < o.m.cfg.LostAfter {
+			return nil
+		}
+		lost, err := o.m.cfg.Ledger.Bury(ctx, s)
+		if err != nil || !lost {
+			return err
+		}
+		o.m.log.Warn("a process was lost, its runs continue", zap.Stringer("session", s.ID), zap.String("worker", s.Worker))
+	}
+	orphans, err := o.m.cfg.Ledger.Orphans(ctx, s.ID, orphansPage)
+	if err != nil {
+		return err
+	}
+	o.adopt(ctx, s, orphans)
+	if s.Lost && len(orphans) == 0 && still >= dismissAfter {
+		return o.m.cfg.Ledger.Dismiss(ctx, s.ID)
+	}
+	return nil
+}
+
+// adopt ends the attempts of a lost process, some at a time, and rings for the runs
+// that continue.
+func (o *observer) adopt(ctx context.Context, s Session, orphans []Run) {
+	room := make(chan struct{}, recoverers)
+	var all sync.WaitGroup
+	for _, r := range orphans {
+		f := o.m.families[r.Family]
+		if f == nil {
+			continue // a process that has the family recovers it
+		}
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			o.recover(ctx, f, s, r)
+		})
+	}
+	all.Wait()
+}
+
+func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
+	looked, cut := o.m.lookup(f, r)
+	if cut || ctx.Err() != nil {
+		return
+	}
+	after, err := f.Record(ctx, o.ending(s, r, looked))
+	switch {
+	case errors.Is(err, ErrLostGuard):
+		return // another observer was first, or the process lives and ended it
+	case err != nil:
+		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
+		return
+	}
+	if o.m.cfg.OnMove != nil {
+		o.m.cfg.OnMove(o.ending(s, r, looked), after)
+	}
+	if after.State.Waiting() {
+		if err := o.m.sweep.ring(ctx, []Run{after}); err != nil {
+			o.m.log.Warn("a recovered run was not rung for, the sweeper will", zap.Stringer("run", r.ID), zap.Error(err))
+		}
+	}
+}
+
+// ending is how an attempt ends whose worker was lost. What the worker's last call
+// did is unknown, unless the other side says that it paid. That it says it did not
+// proves nothing: the worker may only be slow, and its call still on the way.
+func (o *observer) ending(s Session, r Run, looked Result) Move {
+	mv := o.m.move(receipts.AttemptInterrupted, r)
+	mv.Actor = "observer:" + o.m.cfg.Worker
+	mv.Result = unknown(FailureInterrupted, "the worker "+s.Worker+" was lost")
+	mv.Spend, mv.NextRetryAt = SpendRecovery, mv.At
+	switch {
+	case looked.Class == Executed:
+		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Lookup = receipts.AttemptSucceeded, SpendNothing, time.Time{}, Executed
+		mv.Result.Moved, mv.Result.Reference = looked.Moved, looked.Reference
+	case r.Recoveries+1 > o.m.cfg.Recoveries:
+		mv.Fact, mv.NextRetryAt, mv.Reason = receipts.DeadLettered, time.Time{}, ReasonPoisonPill
+	}
+	return mv
+}

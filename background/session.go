@@ -1,0 +1,142 @@
+package background
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+)
+
+// SessionID names the life of one process, as far as the ledger is concerned.
+type SessionID = uuid.UUID
+
+// Session is a process that works, as the ledger knows it.
+type Session struct {
+	ID        SessionID
+	Worker    string
+	StartedAt time.Time
+	Beat      int64 // rises while the process lives
+	Lost      bool  // an observer saw it stand still for too long
+}
+
+// session keeps this process known to the ledger. A process that can't show its
+// life may have been declared lost, and others may be executing what it holds: it
+// cancels its calls and claims nothing until it is known again.
+//
+//	unknown ──Enlist──▶ alive ──beat failing for too long──▶ doubtful ──beat──▶ alive
+//	   ▲                  │                                     │
+//	   └────────declared lost: a new session is begun───────────┘
+type session struct {
+	m *Manager
+
+	mu    sync.Mutex
+	id    SessionID
+	ctx   context.Context // of the calls made under it; ended when it is lost or in doubt
+	end   context.CancelFunc
+	shown time.Time // the last beat that was answered
+}
+
+func newSession(m *Manager) *session { return &session{m: m} }
+
+// current is the session to claim under; ok is false when there is none.
+func (s *session) current() (id SessionID, calls context.Context, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id, s.ctx, s.ctx != nil && s.ctx.Err() == nil
+}
+
+// run shows that the process lives, until ctx ends. ready is closed when the first
+// session is known.
+func (s *session) run(ctx context.Context, ready chan<- struct{}) {
+	tick := time.NewTicker(s.m.cfg.BeatEvery)
+	defer tick.Stop()
+	for known := false; ; {
+		s.beat(ctx)
+		if _, _, ok := s.current(); ok && !known {
+			known = true
+			close(ready)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.m.cfg.BeatGrace)
+	defer cancel()
+	id, _, _ := s.current()
+	if id == (SessionID{}) {
+		s.enlist(ctx)
+		return
+	}
+	switch alive, err := s.m.cfg.Ledger.Beat(ctx, id); {
+	case err != nil:
+		s.doubt(err)
+	case alive:
+		s.show()
+	default:
+		s.m.log.Error("this process was declared lost; its calls are cancelled and it begins a new session", zap.Stringer("session", id))
+		s.drop()
+		s.enlist(ctx)
+	}
+}
+
+func (s *session) enlist(ctx context.Context) {
+	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker, StartedAt: s.m.now()}
+	if err := s.m.cfg.Ledger.Enlist(ctx, next); err != nil {
+		s.m.log.Warn("this process can't make itself known yet", zap.Error(err))
+		return
+	}
+	s.mu.Lock()
+	s.id = next.ID
+	s.mu.Unlock()
+	s.show()
+}
+
+// show notes an answered beat; after a doubt, calls may be made again.
+func (s *session) show() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown = time.Now()
+	if s.ctx == nil || s.ctx.Err() != nil {
+		s.ctx, s.end = context.WithCancel(s.m.life)
+	}
+}
+
+// doubt cancels the calls once no beat has been answered for the grace: by then an
+// observer may be about to declare the session lost.
+func (s *session) doubt(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil || s.ctx.Err() != nil || time.Since(s.shown) < s.m.cfg.BeatGrace {
+		return
+	}
+	s.m.log.Error("this process can't show that it lives; its calls are cancelled and nothing is claimed until it can", zap.Error(cause))
+	s.end()
+}
+
+func (s *session) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		s.end()
+	}
+	s.id = SessionID{}
+}
+
+// resign forgets the session when nothing was left running under it; else it is
+// found lost, and what ran is recovered.
+func (s *session) resign(ctx context.Context) {
+	id, _, _ := s.current()
+	if id == (SessionID{}) {
+		return
+	}
+	if err := s.m.cfg.Ledger.Dismiss(ctx, id); err != nil {
+		s.m.log.Warn("the session could not be ended, it will be found lost", zap.Error(err))
+	}
+}

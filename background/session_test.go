@@ -1,0 +1,146 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/backgroundtest"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// frozen is a ledger whose beats stop while it is asked to: to all others its
+// process then looks as one that stands still.
+type frozen struct {
+	*backgroundtest.Journal
+	still atomic.Bool
+}
+
+func (f *frozen) Beat(ctx context.Context, id background.SessionID) (bool, error) {
+	if f.still.Load() {
+		return true, nil
+	}
+	return f.Journal.Beat(ctx, id)
+}
+
+func quick(c *background.Config) {
+	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
+}
+
+// A worker that stands still in the middle of a call is declared lost; the run
+// continues elsewhere, and what the call told in the end is still recorded.
+func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}, 1), make(chan struct{})
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			called <- struct{}{}
+			<-answer
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	lost := &frozen{Journal: h.journal}
+	w := h.start(quick, func(c *background.Config) { c.Ledger = lost })
+	r := h.submit(w)
+	<-called
+	lost.still.Store(true)
+	h.start(quick)
+	got := h.awaitState(r.ID, background.Succeeded)
+	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
+		t.Errorf("run %+v", got)
+	}
+	close(answer)
+	h.await(r.ID, "told late", func(background.Run) bool { return slices.Contains(h.facts(r.ID), receipts.AnsweredLate) })
+	want := []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.AnsweredLate}
+	if got := h.facts(r.ID); !slices.Equal(got, want) {
+		t.Errorf("moves %v", got)
+	}
+}
+
+// A process that wakes up and finds itself lost cancels its calls and goes on under
+// a new session.
+func TestAProcessThatWasDeclaredLostBeginsAnew(t *testing.T) {
+	t.Parallel()
+	cancelled := make(chan struct{})
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			<-ctx.Done()
+			close(cancelled)
+			return vague
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(quick)
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Running)
+	sessions, err := h.journal.Sessions(t.Context())
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("%v, %v", sessions, err)
+	}
+	for lost := false; !lost; {
+		if sessions, err = h.journal.Sessions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lost, err = h.journal.Bury(t.Context(), sessions[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-cancelled
+	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.Session == sessions[0].ID {
+		t.Errorf("run %+v", got)
+	}
+}
+
+// A process that cannot show its life cancels its calls before anybody could have
+// declared it lost, claims nothing, and works again when it can.
+func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
+	t.Parallel()
+	cancelled := make(chan struct{})
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			<-ctx.Done()
+			close(cancelled)
+			return vague
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(quick)
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Running)
+	h.journal.SetDown(errors.New("journal away"))
+	<-cancelled
+	if w.Healthy() == nil {
+		t.Error("the process in doubt calls itself healthy")
+	}
+	h.journal.SetDown(nil)
+	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.BudgetSpent != 0 {
+		t.Errorf("run %+v", got)
+	}
+}
+
+// A run whose every worker is lost is not tried for ever.
+func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	gone := background.Session{ID: uuid.New(), Worker: "gone", Lost: true}
+	if err := h.journal.Enlist(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: "pay:0", State: background.Running,
+		Session: gone.ID, Token: uuid.New(), Attempt: 6, Recoveries: 5})
+	h.start(quick)
+	got := h.awaitState(r.ID, background.DeadLettered)
+	if got.Reason != background.ReasonPoisonPill || got.Recoveries != 6 || got.Class != background.Unknown || h.calls.Load() != 0 {
+		t.Errorf("run %+v after %d calls", got, h.calls.Load())
+	}
+}
