@@ -1,0 +1,111 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+const anyRun = "01a1fd9e-dc55-713d-af38-29168766c7d6"
+
+func TestBadUsageExitsTwoInOneLine(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args string
+		word string
+	}{
+		{"frobnicate", "frobnicate"},
+		{"status", "RUN or TRANSACTION is missing"},
+		{"status a b --tenant t", "one argument too many: b"},
+		{"status txr_1", "--tenant is missing"},
+		{"status txr_1 --tenant t --colour", "--colour"},
+		{"cancel " + anyRun + " --tenant t", "--actor and --reason"},
+		{"cancel nonsense --tenant t --actor a --reason b", "no run id"},
+		{"cancel " + anyRun + " --actor a --reason b", "--tenant is missing"},
+		{"receipts frobnicate", "frobnicate"},
+		{"receipts list --transaction x", "--tenant is missing"},
+		{"receipts list --tenant t", "one of --transaction"},
+		{"receipts list --tenant t --case x --run y", "one of --transaction"},
+		{"receipts list --tenant t --transaction x --limit 0", "--limit"},
+		{"receipts list --tenant t --transaction x --after -1", "--after"},
+		{"receipts verify", "--all-tenants"},
+		{"receipts verify --tenant t --all-tenants", "exclude"},
+		{"receipts verify --all-tenants --heads x", "one tenant"},
+		{"receipts verify --tenant t --heads /no/such/file", "/no/such/file"},
+		{"submit", "FILE is missing"},
+		{"submit /no/such/file", "/no/such/file"},
+		{"demo --input /no/such/file", "/no/such/file"},
+		{"migrate", app.DatabaseVariable},
+		{"migrate --database nonsense", "postgres://"},
+		{"doctor", app.DatabaseVariable},
+		{"serve", app.DatabaseVariable},
+		{"serve --database postgres://h/d --redis redis://h", "--embedded"},
+		{"serve --database postgres://h/d --redis redis://h --embedded --listen 0.0.0.0:1", "--expose"},
+		{"status txr_1 --tenant t --database postgres://h/d", app.RedisVariable},
+		{"status txr_1 --tenant t --database postgres://h/d --redis nonsense", "redis://"},
+	} {
+		args := strings.Fields(tc.args)
+		got := execute(t.Context(), nil, strings.NewReader(""), args...)
+		got.wants(t, tc.args, 2, tc.word)
+		if got.out != "" {
+			t.Errorf("%s: wrote %q", tc.args, got.out)
+		}
+		inJSON := execute(t.Context(), nil, strings.NewReader(""), append(args, "--json")...)
+		failure, ok := inJSON.object(t)["error"].(map[string]any)
+		if !ok || failure["exit_code"] != 2.0 || !strings.Contains(failure["message"].(string), tc.word) {
+			t.Errorf("%s --json: %s", tc.args, inJSON.out)
+		}
+	}
+}
+
+func TestHelpExplainsTheExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
+		got := execute(t.Context(), nil, nil, args...)
+		if got.code != 0 || !strings.Contains(got.out, "4  the schema is missing") || !strings.Contains(got.out, "demo") {
+			t.Errorf("%v: %d %q", args, got.code, got.out)
+		}
+	}
+}
+
+func TestServersThatCannotBeReachedExitThree(t *testing.T) {
+	t.Parallel()
+	const nowhere = "postgres://u@127.0.0.1:1/d?sslmode=disable"
+	env := map[string]string{app.DatabaseVariable: nowhere, app.RedisVariable: "redis://127.0.0.1:1"}
+	for _, args := range []string{"migrate", "status x --tenant t", "receipts verify --tenant t", "submit -", "serve --embedded --listen 127.0.0.1:0", "demo"} {
+		execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...).wants(t, args, 3, "refused")
+	}
+	env[app.DatabaseVariable] = testkit.Database(t)
+	execute(t.Context(), env, nil, "demo").wants(t, "demo without Redis", 3, "refused")
+	env[app.DatabaseVariable] = strings.Replace(env[app.DatabaseVariable], "/recourse_test", "/no_such", 1)
+	execute(t.Context(), env, nil, "migrate").wants(t, "no such database", 3, "does not exist")
+}
+
+func TestAMissingSchemaExitsFourAndMigrateCuresIt(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Database(t))
+	for _, args := range []string{"status x --tenant t", "submit -", "receipts verify --all-tenants", "serve --embedded --listen 127.0.0.1:0"} {
+		p.run("", strings.Fields(args)...).wants(t, args, 4, "recourse migrate")
+	}
+	first := p.run("", "migrate", "--json")
+	first.wants(t, "migrate", 0, "")
+	if v := first.object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {
+		t.Errorf("%v", v)
+	}
+	again := p.run("", "migrate")
+	if again.code != 0 || !strings.Contains(again.out, "already") {
+		t.Errorf("%+v", again)
+	}
+	p.run("", "receipts", "verify", "--all-tenants").wants(t, "verify of nothing", 0, "")
+}
+
+func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "heads")
+	writeFile(t, name, "not heads\n")
+	p := &place{t: t}
+	p.run("", "receipts", "verify", "--tenant", "t", "--heads", name).wants(t, "heads", 2, "line 1")
+}
