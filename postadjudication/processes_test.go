@@ -76,6 +76,10 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	r := newRig(t).work()
 	stop := make(chan struct{})
 	var killer sync.WaitGroup
+	assassin, err := r.db.Conn(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
 	killer.Go(func() {
 		tick := time.NewTicker(30 * time.Millisecond)
 		defer tick.Stop()
@@ -84,7 +88,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 			case <-stop:
 				return
 			case <-tick.C:
-				if _, err := r.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				if _, err := assassin.ExecContext(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`); err != nil {
 					t.Error(err)
 				}
@@ -107,6 +111,9 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	r.untilTrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
 	close(stop)
 	killer.Wait()
+	if err := assassin.Close(); err != nil {
+		t.Error(err)
+	}
 	r.sound()
 }
 
