@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// jobVariable carries a job to the process that does it.
+const jobVariable = "RECOURSE_BENCH_JOB"
+
+// job is what one process of the bench does: a measurement, or its preloading.
+type job struct {
+	System, Workload string
+	Tasks            int
+	Preload          bool // submit the tasks and end
+
+	Slots, Servers, Submitters int
+	Poll, Quiet                time.Duration
+	DatabaseURL, RedisURL      string
+	PostgresPID, RedisPID      int
+	Profile                    string // file for the CPU profile; none when empty
+}
+
+// delegate does a job in a process of its own, so that its CPU and memory are nobody
+// else's.
+func (j job) delegate(ctx context.Context) (metrics, error) {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	c := exec.CommandContext(ctx, self)
+	c.Env = append(os.Environ(), jobVariable+"="+string(text))
+	c.Stdout, c.Stderr = &out, os.Stderr
+	if err := c.Run(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", j.System, j.Workload, err)
+	}
+	var m metrics
+	return m, json.Unmarshal(out.Bytes(), &m)
+}
+
+// obey does the job that delegate put into the environment; false when there is none.
+func obey(out io.Writer) (bool, error) {
+	text, ok := os.LookupEnv(jobVariable)
+	if !ok {
+		return false, nil
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return true, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	m, err := j.do(ctx)
+	if err != nil {
+		return true, err
+	}
+	return true, json.NewEncoder(out).Encode(m)
+}
+
+// patience is how long one job may take.
+const patience = 10 * time.Minute

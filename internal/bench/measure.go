@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// preloaders is how many goroutines preload.
+const preloaders = 256
+
+// do opens the system and preloads or measures it.
+func (j job) do(ctx context.Context) (m metrics, err error) {
+	r := newRecord(j.Tasks)
+	s, err := makers[j.System].open(ctx, j, r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if j.Preload {
+		return nil, submitAll(ctx, s, r, preloaders)
+	}
+	options, err := redis.ParseURL(j.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(options)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	stop, err := startProfile(j.Profile)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	w := &watch{job: j, system: s, record: r, meter: meter{client, j.RedisPID, j.PostgresPID}, metrics: metrics{}}
+	err = w.watch(ctx)
+	return w.metrics, err
+}
+
+func startProfile(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// watch is one measurement.
+type watch struct {
+	job     job
+	system  system
+	record  *record
+	meter   meter
+	metrics metrics
+}
+
+// watch lets the workers run beside the workload.
+func (w *watch) watch(ctx context.Context) error {
+	working, stop := context.WithCancel(ctx)
+	worked := make(chan error, 1)
+	before, err := w.meter.read(ctx, w.record)
+	if err != nil {
+		stop()
+		return err
+	}
+	go func() { worked <- w.system.work(working) }()
+	switch w.job.Workload {
+	case idling:
+		err = w.idle(ctx)
+	case memory:
+		err = sleep(ctx, w.job.Quiet)
+	default:
+		err = w.race(ctx, before, worked)
+	}
+	err = errors.Join(err, w.memory())
+	stop()
+	if err := errors.Join(err, <-worked); err != nil {
+		return err
+	}
+	return equal("attempts or ends too many", int(w.record.strays.Load()), 0)
+}
+
+// race takes the time from the start of the workers to the last end.
+func (w *watch) race(ctx context.Context, before cost, worked chan error) error {
+	var err error
+	switch w.job.Workload {
+	case precision:
+		err = paced(ctx, w.system, w.record, 10)
+	case drain:
+	default:
+		err = submitAll(ctx, w.system, w.record, w.job.Submitters)
+	}
+	if err == nil {
+		err = w.await(ctx, worked)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := w.meter.read(ctx, w.record)
+	if err != nil {
+		return err
+	}
+	spent := after.since(before)
+	w.metrics[perSecond] = float64(w.job.Tasks) / spent.at.Seconds()
+	spent.perTask(w.job.Tasks, w.metrics)
+	l := w.record.latencies(before.at)
+	w.metrics[latencyP50], w.metrics[latencyP99] = milliseconds(percentile(l, .5)), milliseconds(percentile(l, .99))
+	if gaps, early := w.record.gaps(); len(gaps) > 0 {
+		w.metrics[gapP50], w.metrics[gapP99] = milliseconds(percentile(gaps, .5)), milliseconds(percentile(gaps, .99))
+		w.metrics[earlyAttempts] = float64(early)
+	}
+	return nil
+}
+
+func (w *watch) await(ctx context.Context, worked chan error) error {
+	select {
+	case <-w.record.done:
+		return nil
+	case err := <-worked:
+		worked <- nil // it has been told
+		return errors.Join(errors.New("the workers ended before their tasks"), err)
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d tasks never ended: %w", w.record.left.Load(), w.job.Tasks, ctx.Err())
+	}
+}
+
+// warmUp is what a system gets to start in before it is watched doing nothing.
+const warmUp = 2 * time.Second
+
+// idle watches nothing happen, then how fast single tasks are picked up.
+func (w *watch) idle(ctx context.Context) error {
+	if err := sleep(ctx, warmUp); err != nil {
+		return err
+	}
+	before, err := w.meter.read(ctx, w.record)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, w.job.Quiet); err != nil {
+		return err
+	}
+	after, err := w.meter.read(ctx, w.record)
+	if err != nil {
+		return err
+	}
+	after.since(before).shares(w.metrics)
+	if err := paced(ctx, w.system, w.record, 5); err != nil {
+		return err
+	}
+	if err := w.await(ctx, make(chan error, 1)); err != nil {
+		return err
+	}
+	p := w.record.pickups()
+	w.metrics[pickupP50], w.metrics[pickupP99] = milliseconds(percentile(p, .5)), milliseconds(percentile(p, .99))
+	return nil
+}
+
+func (w *watch) memory() error {
+	now, peak, err := resident()
+	w.metrics[residentMB], w.metrics[peakMB] = float64(now)/(1<<20), float64(peak)/(1<<20)
+	return err
+}
+
+// submitAll submits every task of the record, several at once.
+func submitAll(ctx context.Context, s system, r *record, goroutines int) error {
+	var next atomic.Int64
+	failures := make([]error, goroutines)
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(r.tasks) && failures[g] == nil; i = int(next.Add(1)) - 1 {
+				r.submitting(i)
+				failures[g] = s.submit(ctx, i)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+// paced submits every task of the record, so many a second.
+func paced(ctx context.Context, s system, r *record, perSecond int) error {
+	beat := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer beat.Stop()
+	for i := range r.tasks {
+		select {
+		case <-beat.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		r.submitting(i)
+		if err := s.submit(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

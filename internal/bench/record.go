@@ -1,0 +1,113 @@
+package main
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// maxAttempts is the budget of every task in every system.
+const maxAttempts = 3
+
+// baseDelay is the wait after the first attempt; the next one is twice as long.
+const baseDelay = 25 * time.Millisecond
+
+// delayAfter is the wait that a task is due after attempt k, counted from 1.
+func delayAfter(k int) time.Duration { return baseDelay << (k - 1) }
+
+// record keeps when what happened to each task, by this process's monotonic clock.
+// A task has one writer at a time; reading is for after done is closed.
+type record struct {
+	base  time.Time
+	tasks []history
+
+	left   atomic.Int64
+	strays atomic.Int64 // attempts over the budget and second ends: there must be none
+	done   chan struct{}
+}
+
+// history holds times since the record's base.
+type history struct {
+	submitted, ended time.Duration
+	began, returned  [maxAttempts]time.Duration
+	over             atomic.Bool
+}
+
+func newRecord(n int) *record {
+	r := &record{base: time.Now(), tasks: make([]history, n), done: make(chan struct{})}
+	r.left.Store(int64(n))
+	if n == 0 {
+		close(r.done)
+	}
+	return r
+}
+
+func (r *record) now() time.Duration { return time.Since(r.base) }
+
+func (r *record) submitting(i int) { r.tasks[i].submitted = r.now() }
+
+// began notes that attempt k of task i, counted from 1, is being made.
+func (r *record) began(i, k int) {
+	if k < 1 || k > maxAttempts {
+		r.strays.Add(1)
+		return
+	}
+	r.tasks[i].began[k-1] = r.now()
+}
+
+func (r *record) returned(i, k int) {
+	if k >= 1 && k <= maxAttempts {
+		r.tasks[i].returned[k-1] = r.now()
+	}
+}
+
+// ended notes that the end of task i is committed.
+func (r *record) ended(i int) {
+	if r.tasks[i].over.Swap(true) {
+		r.strays.Add(1)
+		return
+	}
+	r.tasks[i].ended = r.now()
+	if r.left.Add(-1) == 0 {
+		close(r.done)
+	}
+}
+
+// latencies are the times from submit to end, or from the start of the workers when
+// that was later.
+func (r *record) latencies(started time.Duration) []time.Duration {
+	out := make([]time.Duration, len(r.tasks))
+	for i := range r.tasks {
+		h := &r.tasks[i]
+		out[i] = h.ended - max(h.submitted, started)
+	}
+	return out
+}
+
+// pickups are the times from submit to the first attempt.
+func (r *record) pickups() []time.Duration {
+	out := make([]time.Duration, len(r.tasks))
+	for i := range r.tasks {
+		out[i] = r.tasks[i].began[0] - r.tasks[i].submitted
+	}
+	return out
+}
+
+// clockGrain is the resolution of the times that recourse and the peers store: an
+// attempt that early is not early.
+const clockGrain = time.Microsecond
+
+// gaps are how much later than due each attempt but the first began. Due is when the
+// attempt before it returned, plus its delay. early counts those before their time.
+func (r *record) gaps() (errors []time.Duration, early int) {
+	for i := range r.tasks {
+		h := &r.tasks[i]
+		for k := 1; k < maxAttempts && h.began[k] > 0; k++ {
+			e := h.began[k] - h.returned[k-1] - delayAfter(k)
+			if e < -clockGrain {
+				early++
+			}
+			errors = append(errors, e)
+		}
+	}
+	return errors, early
+}

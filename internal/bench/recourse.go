@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// product is the system recourse.
+type product struct {
+	*postadjudication.Service
+	record *record
+}
+
+func prepareRecourse(ctx context.Context, databaseURL string) error {
+	_, _, err := postadjudication.Migrate(ctx, databaseURL)
+	return err
+}
+
+func openRecourse(ctx context.Context, j job, r *record) (system, error) {
+	redis, err := asynq.ParseRedisURI(j.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	c := postadjudication.Config{
+		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll,
+		Executor: &escrow{record: r, fails: failing(j.Workload)},
+		OnMove:   func(m background.Move, after background.Run) { noteEnd(r, m, after) },
+	}
+	if j.Workload == memory {
+		c.Executor, c.OnMove = closedEscrow{}, nil
+		c.TimeLimit, c.Grace = time.Hour, time.Millisecond
+	}
+	s, err := postadjudication.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &product{Service: s, record: r}, nil
+}
+
+// noteEnd is called after each commit. A move that cannot be told is a stray.
+func noteEnd(r *record, m background.Move, after background.Run) {
+	if m.Fact != receipts.AttemptSucceeded && m.Fact != receipts.DeadLettered {
+		return
+	}
+	transaction, _, _ := strings.Cut(after.RetryKey, ":")
+	i, err := strconv.Atoi(strings.TrimPrefix(transaction, "txr_"))
+	if err != nil {
+		r.strays.Add(1)
+		return
+	}
+	r.ended(i)
+}
+
+func (p *product) submit(ctx context.Context, i int) error {
+	amount := settlement.Money{Minor: int64(i) + 1, Currency: "EUR"} // by which the escrow service knows the task
+	id := strconv.Itoa(i)
+	s, err := p.Submit(ctx, postadjudication.Adjudication{Instruction: settlement.Instruction{
+		Tenant: "bench", TransactionReceiptID: "txr_" + id, SubmissionReceiptID: "sub_" + id, AdjudicationID: "adj_" + id,
+		EscrowReference: "esc_" + id, Outcome: settlement.Release, Generation: 1, Amount: amount, Held: amount,
+	}})
+	if err != nil {
+		return err
+	}
+	if s.Reply != postadjudication.Created {
+		return fmt.Errorf("task %d was answered %q", i, s.Reply)
+	}
+	return nil
+}
+
+func (p *product) work(ctx context.Context) error { return p.Run(ctx) }
+func (p *product) close() error                   { return p.Close() }
+
+// escrow answers at once.
+type escrow struct {
+	record *record
+	fails  bool
+}
+
+func (e *escrow) KeyLifetime() time.Duration { return postadjudication.Forever }
+
+func (e *escrow) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+	i := int(c.Amount.Minor) - 1
+	e.record.began(i, c.Attempt)
+	defer e.record.returned(i, c.Attempt)
+	if e.fails {
+		return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: "escrow.busy", Code: "429", Message: errBusy.Error()}
+	}
+	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + strconv.Itoa(i)}
+}
+
+// closedEscrow does not answer before the worker stops.
+type closedEscrow struct{}
+
+func (closedEscrow) KeyLifetime() time.Duration { return postadjudication.Forever }
+
+func (closedEscrow) Execute(ctx context.Context, _ postadjudication.Call) postadjudication.Answer {
+	<-ctx.Done()
+	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: "escrow.closed", Message: "the worker stops"}
+}
+
+// verifyRecourse counts, and lets the product audit its trail.
+func verifyRecourse(ctx context.Context, j job) (err error) {
+	db, err := sql.Open("postgres", j.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var runs, succeeded, died, disputes, settled, trail int
+	err = db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE letter = 'open'),
+		(SELECT count(*) FROM recourse.cases WHERE progression = 'dispute-ready'), (SELECT count(*) FROM recourse.cases WHERE progression = 'settled'),
+		(SELECT count(*) FROM recourse.receipts) FROM recourse.runs`).Scan(&runs, &succeeded, &died, &disputes, &settled, &trail)
+	if err != nil {
+		return err
+	}
+	if j.Workload == memory {
+		return equal("runs", runs, j.Tasks)
+	}
+	wantDead, wantSettled, wantTrail := 0, j.Tasks, 3*j.Tasks
+	if failing(j.Workload) {
+		wantDead, wantSettled, wantTrail = j.Tasks, 0, 7*j.Tasks
+	}
+	return errors.Join(
+		equal("runs", runs, j.Tasks), equal("settled cases", settled, wantSettled), equal("succeeded runs", succeeded, wantSettled),
+		equal("open letters", died, wantDead), equal("dispute-ready cases", disputes, wantDead), equal("receipts", trail, wantTrail), audit(ctx, j),
+	)
+}
+
+func audit(ctx context.Context, j job) (err error) {
+	redis, err := asynq.ParseRedisURI(j.RedisURL)
+	if err != nil {
+		return err
+	}
+	s, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: j.DatabaseURL, Redis: redis})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	a, err := s.Audit(ctx)
+	if err != nil {
+		return err
+	}
+	if !a.OK() {
+		return fmt.Errorf("the audit found broken: %v", a.Broken)
+	}
+	return errors.Join(equal("verified chains", a.Chains, j.Tasks), equal("early attempts", a.EarlyAttempts, 0))
+}
+
+func equal(what string, got, want int) error {
+	if got != want {
+		return fmt.Errorf("%d %s, want %d", got, what, want)
+	}
+	return nil
+}

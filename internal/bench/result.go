@@ -1,0 +1,53 @@
+package main
+
+// The names of metrics, as in the JSON lines.
+const (
+	perSecond     = "tasks_per_second"
+	overByHand    = "ratio_to_asynq"
+	overRiver     = "ratio_to_river"
+	latencyP50    = "latency_p50_ms"
+	latencyP99    = "latency_p99_ms"
+	earlyAttempts = "early_attempts"
+	gapP50        = "gap_error_p50_ms"
+	gapP99        = "gap_error_p99_ms"
+	pickupP50     = "pickup_p50_ms"
+	pickupP99     = "pickup_p99_ms"
+	clientCPU     = "client_cpu_s_per_1000"
+	redisCPU      = "redis_cpu_s_per_1000"
+	postgresCPU   = "postgres_cpu_s_per_1000"
+	clientShare   = "client_cpu_percent"
+	redisShare    = "redis_cpu_percent"
+	postgresShare = "postgres_cpu_percent"
+	scripts       = "redis_scripts_per_task"
+	commits       = "commits_per_task"
+	walBytes      = "wal_bytes_per_task"
+	residentMB    = "resident_mb"
+	peakMB        = "resident_peak_mb"
+)
+
+type metrics map[string]float64
+
+// result is one JSON line. It is printed only when the measurement was verified.
+type result struct {
+	System   string  `json:"system"`
+	Workload string  `json:"workload"`
+	Round    int     `json:"round"`
+	Tasks    int     `json:"tasks"`
+	Metrics  metrics `json:"metrics"`
+}
+
+// ratios adds to each result of recourse, and of nobody else, how many times faster
+// it was than each peer in the same round.
+func ratios(all []result) {
+	speed := make(map[turn]float64, len(all))
+	for _, r := range all {
+		speed[turn{r.System, r.Workload, r.Round, r.Tasks}] = r.Metrics[perSecond]
+	}
+	for _, r := range all {
+		for peer, name := range map[string]string{byHand: overByHand, river: overRiver} {
+			if theirs := speed[turn{peer, r.Workload, r.Round, r.Tasks}]; theirs > 0 && r.System == recourse {
+				r.Metrics[name] = r.Metrics[perSecond] / theirs
+			}
+		}
+	}
+}

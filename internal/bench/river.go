@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	riverqueue "github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+)
+
+// rival is the system river: the same evidence as asynq's by hand, in the
+// transaction that inserts or completes the job.
+type rival struct {
+	pool   *pgxpool.Pool
+	client *riverqueue.Client[pgx.Tx]
+}
+
+func prepareRiver(ctx context.Context, databaseURL string) error {
+	if err := prepareEvidence(ctx, databaseURL); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	m, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func openRiver(ctx context.Context, j job, r *record) (system, error) {
+	c, err := pgxpool.ParseConfig(j.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns = peerConnections
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	workers := riverqueue.NewWorkers()
+	riverqueue.AddWorker(workers, &settler{pool: pool, record: r, fails: failing(j.Workload)})
+	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{
+		Queues:  map[string]riverqueue.QueueConfig{riverqueue.QueueDefault: {MaxWorkers: j.Slots}},
+		Workers: workers, FetchCooldown: j.Poll, FetchPollInterval: j.Poll, MaxAttempts: maxAttempts,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &rival{pool: pool, client: client}, nil
+}
+
+func (r *rival) submit(ctx context.Context, i int) error {
+	a := assign(i)
+	evidence, err := submittedPayload(i)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, insertSettlement, a.Settlement, "esc_"+a.Settlement, i+1, now); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, insertEvidence, a.Settlement, "execution", "submitted", "bench", now, evidence); err != nil {
+			return err
+		}
+		_, err := r.client.InsertTx(ctx, tx, a, nil)
+		return err
+	})
+}
+
+// stopLimit bounds the stop of River's client.
+const stopLimit = 30 * time.Second
+
+func (r *rival) work(ctx context.Context) error {
+	if err := r.client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	return r.client.Stop(stopping)
+}
+
+func (r *rival) close() error {
+	r.pool.Close()
+	return nil
+}
+
+// settler is River's worker.
+type settler struct {
+	riverqueue.WorkerDefaults[assignment]
+	pool   *pgxpool.Pool
+	record *record
+	fails  bool
+}
+
+// NextRetry is the same schedule as everybody's.
+func (s *settler) NextRetry(j *riverqueue.Job[assignment]) time.Time {
+	return time.Now().Add(delayAfter(j.Attempt))
+}
+
+// Work is one attempt.
+func (s *settler) Work(ctx context.Context, j *riverqueue.Job[assignment]) error {
+	s.record.began(j.Args.Index, j.Attempt)
+	var failure error
+	if s.fails {
+		failure = errBusy
+	}
+	s.record.returned(j.Args.Index, j.Attempt)
+	now := time.Now()
+	next, err := stepAfter(j.Attempt, failure, now)
+	if err != nil {
+		return err
+	}
+	if err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.write(ctx, tx, j, next, now) }); err != nil {
+		s.record.strays.Add(1)
+		return err
+	}
+	if next.last {
+		s.record.ended(j.Args.Index)
+	}
+	return failure
+}
+
+// write records a step; a success completes the job in the same transaction. River
+// has no such call for a failure.
+func (s *settler) write(ctx context.Context, tx pgx.Tx, j *riverqueue.Job[assignment], next step, now time.Time) error {
+	moved, err := tx.Exec(ctx, updateSettlement, j.Args.Settlement, next.state, next.lifecycle, next.reason, j.Attempt, now)
+	if err != nil {
+		return err
+	}
+	if moved.RowsAffected() != 1 {
+		return errStray
+	}
+	if _, err := tx.Exec(ctx, insertEvidence, j.Args.Settlement, "retry", next.subtype, "worker", now, next.payload); err != nil || s.fails {
+		return err
+	}
+	_, err = riverqueue.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, j)
+	return err
+}
+
+// verifyRiver also counts the jobs.
+func verifyRiver(ctx context.Context, j job) (err error) {
+	db, err := sql.Open("postgres", j.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	end := rivertype.JobStateCompleted
+	if failing(j.Workload) {
+		end = rivertype.JobStateDiscarded
+	}
+	var jobs int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM river_job WHERE state = $1`, string(end)).Scan(&jobs); err != nil {
+		return err
+	}
+	return errors.Join(equal(fmt.Sprintf("jobs %s", end), jobs, j.Tasks), verifyEvidence(ctx, j))
+}

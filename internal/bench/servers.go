@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/localredis"
+)
+
+// servers are the private servers of a run, and connections to look after them.
+type servers struct {
+	postgres *localpg.Server
+	redis    *localredis.Server
+	admin    *sql.DB
+	client   *redis.Client
+}
+
+func startServers(ctx context.Context) (s *servers, err error) {
+	s = &servers{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.postgres, err = localpg.Start(ctx, localpg.Options{Durable: true}); err != nil {
+		return s, err
+	}
+	if s.redis, err = localredis.Start(ctx, localredis.Options{AppendOnly: true}); err != nil {
+		return s, err
+	}
+	if s.admin, err = sql.Open("postgres", s.postgres.URL("postgres")); err != nil {
+		return s, err
+	}
+	options, err := redis.ParseURL(s.redis.URL())
+	if err != nil {
+		return s, err
+	}
+	s.client = redis.NewClient(options)
+	return s, nil
+}
+
+func (s *servers) stop() error {
+	var all []error
+	if s.client != nil {
+		all = append(all, s.client.Close())
+	}
+	if s.admin != nil {
+		all = append(all, s.admin.Close())
+	}
+	if s.redis != nil {
+		all = append(all, s.redis.Stop())
+	}
+	if s.postgres != nil {
+		all = append(all, s.postgres.Stop())
+	}
+	return errors.Join(all...)
+}
+
+// fresh empties Redis and makes an empty database, after a checkpoint, so that no
+// measurement pays for the pages of the one before.
+func (s *servers) fresh(ctx context.Context, database string) error {
+	if err := s.client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	if _, err := s.admin.ExecContext(ctx, `CHECKPOINT`); err != nil {
+		return err
+	}
+	_, err := s.admin.ExecContext(ctx, `CREATE DATABASE "`+database+`"`)
+	return err
+}
+
+func (s *servers) drop(ctx context.Context, database string) error {
+	_, err := s.admin.ExecContext(ctx, `DROP DATABASE "`+database+`" WITH (FORCE)`)
+	return err
+}
+
+// written is what Postgres has committed in a database and written to its log.
+type written struct{ commits, wal float64 }
+
+// goneLimit is how long sessions may take to end after their client did.
+const goneLimit = 20 * time.Second
+
+// written reads when the last session of the database has ended, for only then are
+// its counts complete.
+func (s *servers) written(ctx context.Context, database string) (w written, err error) {
+	ctx, cancel := context.WithTimeout(ctx, goneLimit)
+	defer cancel()
+	for sessions := -1; sessions != 0; {
+		const ask = `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
+		if err := s.admin.QueryRowContext(ctx, ask, database).Scan(&sessions); err != nil {
+			return w, fmt.Errorf("waiting for the sessions of %s to end: %w", database, err)
+		}
+		if sessions != 0 {
+			if err := sleep(ctx, 5*time.Millisecond); err != nil {
+				return w, fmt.Errorf("%d sessions of %s did not end: %w", sessions, database, err)
+			}
+		}
+	}
+	err = s.admin.QueryRowContext(ctx, `SELECT xact_commit, pg_current_wal_lsn() - '0/0' FROM pg_stat_database WHERE datname = $1`, database).
+		Scan(&w.commits, &w.wal)
+	return w, err
+}

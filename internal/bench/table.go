@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// column is a metric as people read it.
+type column struct{ metric, title, format string }
+
+var (
+	speed = []column{
+		{perSecond, "tasks/s", "%.0f"}, {overByHand, "x asynq", "%.2f"}, {overRiver, "x river", "%.2f"},
+	}
+	latency = []column{{latencyP50, "p50 ms", "%.1f"}, {latencyP99, "p99 ms", "%.1f"}}
+	gap     = []column{{earlyAttempts, "early", "%.0f"}, {gapP50, "gap p50", "%+.1f"}, {gapP99, "gap p99", "%+.1f"}}
+	price   = []column{
+		{clientCPU, "client s/1000", "%.3f"}, {redisCPU, "redis", "%.3f"}, {postgresCPU, "postgres", "%.3f"},
+		{scripts, "scripts", "%.1f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+	}
+	pickup = []column{
+		{clientShare, "client %", "%.1f"}, {redisShare, "redis %", "%.1f"}, {postgresShare, "postgres %", "%.1f"},
+		{pickupP50, "pick-up p50 ms", "%.1f"}, {pickupP99, "p99 ms", "%.1f"},
+	}
+	size = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
+)
+
+// columns of a workload's table.
+func columns(workload string) []column {
+	var all []column
+	add := func(groups ...[]column) {
+		for _, g := range groups {
+			all = append(all, g...)
+		}
+	}
+	switch workload {
+	case settle, drain:
+		add(speed, latency, price, size)
+	case dead:
+		add(speed, latency, gap, price, size)
+	case precision:
+		add(latency, gap, price, size)
+	case idling:
+		add(pickup, size)
+	case memory:
+		add(size)
+	}
+	return all
+}
+
+// writeTables writes a table of medians over the rounds for each workload.
+func writeTables(out io.Writer, o options, all []result) error {
+	for _, w := range o.workloads {
+		t := table.NewWriter()
+		t.SetTitle(fmt.Sprintf("%s, medians of %d", w, o.rounds))
+		head := table.Row{"system", "tasks"}
+		for _, c := range columns(w) {
+			head = append(head, c.title)
+		}
+		t.AppendHeader(head)
+		for _, s := range o.systems {
+			for _, n := range o.sizes(w) {
+				if row := medianRow(all, s, w, n); row != nil {
+					t.AppendRow(row)
+				}
+			}
+		}
+		if _, err := fmt.Fprintf(out, "%s\n\n", t.Render()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// medianRow is nil when the system was not measured with this workload.
+func medianRow(all []result, system, workload string, tasks int) table.Row {
+	values := map[string][]float64{}
+	for _, r := range all {
+		if r.System == system && r.Workload == workload && r.Tasks == tasks {
+			for name, v := range r.Metrics {
+				values[name] = append(values[name], v)
+			}
+		}
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	row := table.Row{system, tasks}
+	for _, c := range columns(workload) {
+		cell := ""
+		if v := values[c.metric]; len(v) > 0 {
+			cell = fmt.Sprintf(c.format, median(v))
+		}
+		row = append(row, cell)
+	}
+	return row
+}
