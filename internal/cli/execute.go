@@ -112,3 +112,11 @@ var (
 	errBroken      = errors.New("an invariant is broken")
 	errInterrupted = errors.New("interrupted")
 )
+
+// plural counts things.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -3,10 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -15,7 +11,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // invariantHeads is what a file of heads adds to an audit.
@@ -112,69 +107,6 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	}
 	if err == nil && !v.OK {
 		err = errBroken
-	}
-	return err
-}
-
-func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
-	if name == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, &exit{exitUsage, err}
-	}
-	heads, err := receipts.ParseHeads(text)
-	if err != nil {
-		return nil, &exit{exitUsage, fmt.Errorf("%s: %w", name, err)}
-	}
-	return heads, nil
-}
-
-// compareHeads holds noted heads against the trails, whose chains the audit has
-// verified. A trail may have grown, but must have passed through its noted head.
-func compareHeads(ctx context.Context, service *postadjudication.Service, tenant string, expected, found map[receipts.CaseID]receipts.Head) (string, error) {
-	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return slices.Compare(a[:], b[:]) })
-	for _, kase := range order {
-		want, have := expected[kase], found[kase]
-		if have.Seq > want.Seq {
-			at, err := service.Receipts(ctx, tenant, kase, want.Seq-1, 1)
-			if err != nil {
-				return "", err
-			}
-			if len(at) == 1 {
-				have = receipts.Head{Seq: at[0].Seq, Link: at[0].Link}
-			}
-		}
-		switch {
-		case have.Seq < want.Seq:
-			return fmt.Sprintf("case %s: the trail ends at %d, %d were noted", kase, have.Seq, want.Seq), nil
-		case have != want:
-			return fmt.Sprintf("case %s: receipt %d is another than the one noted", kase, want.Seq), nil
-		}
-	}
-	return "ok", nil
-}
-
-// writeHeads replaces a file at once, so that a crash leaves the old or the new.
-func writeHeads(name string, heads map[receipts.CaseID]receipts.Head) (err error) {
-	text, err := receipts.FormatHeads(heads)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".heads-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
 	}
 	return err
 }

@@ -1,0 +1,72 @@
+package doctor_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/cli/doctor"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+func find(t *testing.T, checks []doctor.Check, name string) doctor.Check {
+	t.Helper()
+	for _, c := range checks {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("%s was not checked: %v", name, checks)
+	return doctor.Check{}
+}
+
+func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
+	t.Parallel()
+	server, opt := testkit.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	if err := client.ConfigSet(context.Background(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	checks := doctor.Examine(t.Context(), testkit.Database(t)+"&synchronous_commit=off", opt)
+	for _, name := range []string{"synchronous_commit", "receipts append-only", "schema version", "maxmemory-policy"} {
+		if c := find(t, checks, name); c.Verdict != doctor.Wrong || c.Result == "" || c.Cure == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if doctor.Healthy(checks) {
+		t.Error("healthy")
+	}
+}
+
+func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
+	t.Parallel()
+	_, opt := testkit.Redis(t)
+	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "Redis reachable", "maxmemory-policy"} {
+		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, name := range []string{"Redis persistence", "asynq queues"} {
+		if c := find(t, checks, name); c.Verdict != doctor.Hint || c.Cure == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if !doctor.Healthy([]doctor.Check{{Verdict: doctor.Fine}, {Verdict: doctor.Hint}}) {
+		t.Error("a hint made it sick")
+	}
+}
+
+func TestServersThatAreAwayAreOneCheckEach(t *testing.T) {
+	t.Parallel()
+	checks := doctor.Examine(t.Context(), "postgres://u@127.0.0.1:1/d?sslmode=disable", asynq.RedisClientOpt{Addr: "127.0.0.1:1"})
+	if len(checks) != 2 || checks[0].Verdict != doctor.Wrong || checks[1].Verdict != doctor.Wrong {
+		t.Errorf("%+v", checks)
+	}
+}
