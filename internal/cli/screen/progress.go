@@ -12,7 +12,11 @@ import (
 
 // Progress shows how far long work is. On anything but a terminal it shows
 // nothing.
-type Progress struct{ bar *progressbar.ProgressBar }
+type Progress struct {
+	bar   *progressbar.ProgressBar
+	what  string
+	total int
+}
 
 // NewProgress begins a bar. With total below 0 it is unknown how much there is.
 func NewProgress(out io.Writer, what string, total int) *Progress {
@@ -20,17 +24,24 @@ func NewProgress(out io.Writer, what string, total int) *Progress {
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &Progress{}
 	}
-	return &Progress{progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(fmt.Sprintf("%-22s", what)), progressbar.OptionShowCount(),
-		progressbar.OptionSetWidth(28), progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionClearOnFinish(),
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionSetWidth(28),
+		progressbar.OptionThrottle(50 * time.Millisecond), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
-	)}
+	}
+	if total >= 0 {
+		options = append(options, progressbar.OptionShowCount())
+	}
+	return &Progress{bar: progressbar.NewOptions(total, options...), what: what, total: total}
 }
 
 // At says how much is done.
 func (p *Progress) At(done int) error {
 	if p.bar == nil {
 		return nil
+	}
+	if p.total < 0 {
+		p.bar.Describe(fmt.Sprintf("%s, line %d", p.what, done))
 	}
 	return p.bar.Set(done)
 }

@@ -6,6 +6,8 @@ const (
 	gap = "  " // between columns
 	// slimmest is what a wrapping column is left at least.
 	slimmest = 13
+	// easy is what it is left before spare columns go.
+	easy = 20
 )
 
 // Column is one of a table.
@@ -20,7 +22,7 @@ type Column struct {
 // there is a column that wraps. Every row has a cell for each column; a cell may have
 // several lines.
 func (s *Screen) Table(columns []Column, rows [][]string) {
-	if sum(natural(columns, rows)) > s.width {
+	if sum(least(columns, natural(columns, rows))) > s.width {
 		columns, rows = necessary(columns, rows)
 	}
 	widths := s.shrunk(columns, natural(columns, rows))
@@ -74,6 +76,16 @@ func natural(columns []Column, rows [][]string) []int {
 			for line := range strings.SplitSeq(row[i], "\n") {
 				widths[i] = max(widths[i], breadth(line))
 			}
+		}
+	}
+	return widths
+}
+
+// least is what each column needs to be read with ease.
+func least(columns []Column, widths []int) []int {
+	for i, c := range columns {
+		if c.Wraps {
+			widths[i] = min(widths[i], easy)
 		}
 	}
 	return widths

@@ -33,6 +33,14 @@ func TestATableAlignsAndFits(t *testing.T) {
 	if got := drawn(17, columns, rows); got != narrow {
 		t.Errorf("narrow:\n%s", got)
 	}
+	between := " N  Who       What\n" +
+		"──  ────────  ────────────────────\n" +
+		" 1  somebody  a few words that go\n" +
+		"              on\n" +
+		"10  ä         x\n"
+	if got := drawn(34, columns, rows); got != between {
+		t.Errorf("between:\n%s", got)
+	}
 }
 
 func TestACellOfSeveralLinesStaysInItsColumn(t *testing.T) {
