@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -82,7 +83,10 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 	m.running.Add(1)
 	defer m.running.Add(-1)
 	done := m.bounded(calls, f.TimeLimit(), func(ctx context.Context) Result {
-		return f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
+		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
+		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
+		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
+		return res
 	})
 	if done.late != nil {
 		m.abandoned.Add(1)

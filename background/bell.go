@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 const (
@@ -25,8 +27,10 @@ const (
 // is rung. On an error the run stays without a bell until the sweeper finds it.
 func (m *Manager) Bell(ctx context.Context, r Run) error {
 	task := asynq.NewTask(r.Family, []byte(r.ID.String()))
+	failpoint.Hit(failpoint.BellBefore, failpoint.Task)
 	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))
+	failpoint.Hit(failpoint.BellAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 		m.idle.ring()
 		return nil

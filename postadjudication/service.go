@@ -31,6 +31,7 @@ type Config struct {
 	Poll      time.Duration      // how often an idle asynq server looks; 5ms when 0
 	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
+	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 1s
 	Worker    string             // this process in receipts; host name and pid when empty
 
 	Logger *zap.Logger                           // none when nil; what it is given is redacted first
@@ -79,7 +80,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
+		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
 	})
 	if err != nil {
 		journal.Close()
@@ -105,6 +106,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.TimeLimit <= 0 {
 		c.TimeLimit = 10 * time.Second
+	}
+	if c.LostAfter <= 0 {
+		c.LostAfter = 15 * time.Second
+	}
+	if c.LostAfter < time.Second {
+		return c, errors.New("postadjudication: Config.LostAfter is shorter than a second; a pause of the scheduler would pass for a lost process")
 	}
 	if c.Now == nil {
 		c.Now = time.Now

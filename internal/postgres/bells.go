@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 const waitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3) ORDER BY r.due_at, r.id LIMIT $4`
@@ -31,6 +32,7 @@ func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.R
 		c.int(int64(r.Bell))
 		byID[r.ID.String()] = r
 	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Ring)
 	res, err := j.hot.QueryContext(ctx, ringSQL, c.args()...)
 	if err != nil {
 		return nil, unavailable(err)
@@ -47,6 +49,7 @@ func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.R
 		r.Bell = bell
 		out = append(out, r)
 	}
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Ring)
 	return out, res.Err()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 const askCancelSQL = `
@@ -14,7 +15,7 @@ WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_asked`
 // reports whether the mark is new; it is not when the run no longer runs or when
 // somebody asked before. The mark is a guard of every move that ends the attempt.
 func (j *Journal) AskCancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (bool, error) {
-	res, err := j.hot.ExecContext(ctx, askCancelSQL, id.String(), tenant, actor, reason)
+	res, err := write(ctx, j.hot, failpoint.Ask, askCancelSQL, id.String(), tenant, actor, reason)
 	if err != nil {
 		return false, unavailable(err)
 	}

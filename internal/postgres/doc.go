@@ -18,7 +18,8 @@
 //
 // # House
 //
-// May import background, settlement, receipts, retrypolicy, sqlx, lib/pq and goose.
+// May import background, settlement, receipts, retrypolicy, internal/failpoint, sqlx,
+// lib/pq and goose.
 // Only package postadjudication imports it. It decides nothing about retries or
 // settlements, knows no Redis, and makes no time of its own.
 package postgres

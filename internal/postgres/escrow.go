@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 type escrowName struct{ tenant, reference string }
@@ -35,7 +36,7 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []sealed) error {
 	if len(names) == 0 {
 		return nil
 	}
-	if _, err := j.hot.ExecContext(ctx, ensureSQL, c.args()...); err != nil {
+	if _, err := write(ctx, j.hot, failpoint.Escrow, ensureSQL, c.args()...); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -53,7 +54,7 @@ UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
 
 // correctEscrow reports whether the escrow could be given what the opening says.
 func (j *Journal) correctEscrow(ctx context.Context, tenant string, o Opening) (bool, error) {
-	res, err := j.hot.ExecContext(ctx, correctSQL, tenant, o.Reference, o.Held, o.Currency)
+	res, err := write(ctx, j.hot, failpoint.Correct, correctSQL, tenant, o.Reference, o.Held, o.Currency)
 	if err != nil {
 		return false, unavailable(err)
 	}

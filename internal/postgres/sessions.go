@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 // Sessions of processes: see background.Ledger for what each promises. They have a
@@ -14,14 +15,14 @@ import (
 
 // Enlist makes a session known.
 func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
-	_, err := j.beats.ExecContext(ctx, `INSERT INTO recourse.sessions (id, worker, started_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
 		s.ID, s.Worker, s.StartedAt)
 	return err
 }
 
 // Beat raises the counter of a session that was not declared lost.
 func (j *Journal) Beat(ctx context.Context, id background.SessionID) (bool, error) {
-	res, err := j.beats.ExecContext(ctx, `UPDATE recourse.sessions SET beat = beat + 1 WHERE id = $1 AND NOT lost`, id)
+	res, err := write(ctx, j.beats, failpoint.Beat, `UPDATE recourse.sessions SET beat = beat + 1 WHERE id = $1 AND NOT lost`, id)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -52,7 +53,7 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 // The mark, not the absence of the row, is what claims are guarded by: an observer
 // that dies between the mark and the recovery leaves it for the next one to find.
 func (j *Journal) Bury(ctx context.Context, s background.Session) (bool, error) {
-	res, err := j.beats.ExecContext(ctx, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
+	res, err := write(ctx, j.beats, failpoint.Bury, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -69,7 +70,7 @@ func (j *Journal) Orphans(ctx context.Context, id background.SessionID, limit in
 
 // Dismiss forgets a session, unless a run still runs under it.
 func (j *Journal) Dismiss(ctx context.Context, id background.SessionID) error {
-	_, err := j.beats.ExecContext(ctx, `DELETE FROM recourse.sessions WHERE id = $1
+	_, err := write(ctx, j.beats, failpoint.Dismiss, `DELETE FROM recourse.sessions WHERE id = $1
 		AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`, id)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -272,6 +273,7 @@ func applyMoves(ctx context.Context, q querier, text string, rows []sealed) ([]v
 		index[rows[i].After.Case.ID] = i
 	}
 	out := make([]verdict, len(rows))
+	passMoves(failpoint.JournalBefore, rows)
 	res, err := q.QueryContext(ctx, text, moveArgs(rows)...)
 	if err != nil {
 		return nil, err
@@ -291,5 +293,6 @@ func applyMoves(ctx context.Context, q querier, text string, rows []sealed) ([]v
 			out[index[kase]] = overHeld
 		}
 	}
+	passMoves(failpoint.JournalAfter, rows)
 	return out, res.Err()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 // openSQL writes new cases, each with its first run, its reservation and its
@@ -111,6 +113,7 @@ type opened struct {
 // applyOpens runs one open statement and tells what became of each row.
 func applyOpens(ctx context.Context, q querier, text string, rows []sealed) ([]opened, error) {
 	out := make([]opened, len(rows))
+	passOpens(failpoint.JournalBefore, rows)
 	res, err := q.QueryContext(ctx, text, openArgs(rows)...)
 	if err != nil {
 		return nil, err
@@ -129,6 +132,7 @@ func applyOpens(ctx context.Context, q querier, text string, rows []sealed) ([]o
 		}
 		out[n-1] = opened{v, escrow}
 	}
+	passOpens(failpoint.JournalAfter, rows)
 	return out, res.Err()
 }
 

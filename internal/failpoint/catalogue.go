@@ -1,0 +1,36 @@
+package failpoint
+
+// Moment is when a point is passed, of whatever it is about.
+type Moment string
+
+// The moments; see the package comment.
+const (
+	JournalBefore Moment = "journal.before"
+	JournalAfter  Moment = "journal.after"
+	BellBefore    Moment = "bell.before"
+	BellAfter     Moment = "bell.after"
+	CallBefore    Moment = "call.before"
+	CallAfter     Moment = "call.after"
+)
+
+// What the journal writes beside receipts of existing cases.
+const (
+	Open    = "open"       // a case with its first run
+	Escrow  = "escrow"     // an escrow that nobody has named before
+	Correct = "correct"    // another sum of an escrow that no case has used
+	Ask     = "ask-cancel" // the mark on a running run
+	Ring    = "ring"       // the number of a bell
+	Enlist  = "enlist"     // a session begins
+	Beat    = "beat"       // it shows its life
+	Bury    = "bury"       // it is declared lost
+	Dismiss = "dismiss"    // it is forgotten
+)
+
+// What bells and calls are about.
+const (
+	Task     = "task"     // the asynq task of a run
+	Executor = "executor" // of the family
+)
+
+// Point names a moment of something.
+func Point(m Moment, what string) string { return string(m) + ":" + what }
