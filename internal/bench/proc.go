@@ -36,9 +36,10 @@ func parseStat(text string) (stat, error) {
 	if s.parent, err = strconv.Atoi(fields[parent]); err != nil {
 		return stat{}, fmt.Errorf("parent in a process's stat: %w", err)
 	}
-	var ticks [4]int64 // user, system, and both of children
+	const bits = 38     // 87 years of ticks; the sum of two fits a Duration
+	var ticks [4]uint64 // user, system, and both of children
 	for i := range ticks {
-		if ticks[i], err = strconv.ParseInt(fields[user+i], 10, 64); err != nil {
+		if ticks[i], err = strconv.ParseUint(fields[user+i], 10, bits); err != nil {
 			return stat{}, fmt.Errorf("time in a process's stat: %w", err)
 		}
 	}
