@@ -118,7 +118,7 @@ func closeHolder(m background.Move, ch postgres.Change, around *siblings) postgr
 	}
 	ch.Drafts = append(ch.Drafts, receipts.Draft{Run: holder.ID, Subtype: receipts.Reconciled, Actor: actorOf(m), At: m.At, Payload: receipts.Payload{
 		Finding: string(Executed), Moved: m.Result.Moved, Reference: m.Result.Reference, OutcomeClass: string(Executed),
-		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
+		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt, Ended: before.State.Waiting(),
 	}})
 	return ch
 }

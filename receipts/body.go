@@ -74,6 +74,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optTime("dead_lettered_at", p.DeadLetteredAt)
 	c.optText("dispatch_reference", p.DispatchReference)
 	c.optInteger("duration_us", p.DurationUS)
+	c.optTrue("ended", p.Ended)
 	c.optInteger("epoch", int64(p.Epoch))
 	c.failure(&p.Error)
 	c.optText("escrow_reference", p.EscrowReference)

@@ -24,6 +24,8 @@
 //	letter open                  superseded                             -> letter superseded
 //	letter open                  purged, retention-expired              -> letter purged
 //
+// [Events] makes receipts public: each gives none, one or several events, always the same.
+//
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.
 // It must not know what a settlement may become or when a retry is due; it holds what others decided.
 package receipts
