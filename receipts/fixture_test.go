@@ -63,7 +63,7 @@ func story() []Draft {
 		{Run: runB, Subtype: Submitted, Actor: "ana", At: after(time.Hour),
 			Payload: Payload{ParentRun: runA, RetryKey: "txr_1:release", Family: "post_adjudication"}},
 		{Run: runB, Subtype: Reconciled, Actor: "lookup", At: after(2 * time.Hour),
-			Payload: Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted, FindingReference: "esc-77", Ended: true}},
+			Payload: Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted, FindingReference: "esc-77"}},
 	}
 }
 
