@@ -77,6 +77,7 @@ func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdic
 	return j.attempt(ch, func(s sealed) (verdict, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 		defer cancel()
+		defer j.announce()
 		vs, err := applyMoves(ctx, j.lane, waiting(moveSQL), []sealed{s})
 		switch {
 		case ofContention(err):

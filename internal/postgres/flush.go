@@ -11,12 +11,14 @@ import (
 func (j *Journal) flushMoves(rows []sealed) []answer[verdict] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
+	defer j.announce()
 	return split(rows, func(rows []sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
 }
 
 func (j *Journal) flushOpens(rows []sealed) []answer[opened] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
+	defer j.announce()
 	return split(rows, func(rows []sealed) ([]opened, error) {
 		if err := j.ensureEscrows(ctx, rows); err != nil {
 			return nil, err

@@ -25,6 +25,9 @@ type Journal struct {
 	reads *sqlx.DB // everything that people ask
 	beats *sql.DB  // one connection: this process shows that it lives
 
+	sequence  *sql.DB       // sequencers, each with a connection that keeps the lock
+	committed chan struct{} // this process has written receipts
+
 	moves  *batcher[sealed, receipts.CaseID, verdict]
 	opens  *batcher[sealed, subject, opened]
 	finds  *batcher[background.RunID, background.RunID, Snapshot]
@@ -60,7 +63,7 @@ var plans = map[string]string{
 // Open connects to a database whose schema is current. It returns ErrSchema when
 // it is not, without changing anything.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
-	j := &Journal{}
+	j := &Journal{committed: make(chan struct{}, 1)}
 	var err error
 	if j.hot, err = pool(databaseURL, 6, plans); err != nil {
 		return nil, err
@@ -78,6 +81,9 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	}
 	j.reads = sqlx.NewDb(reads, "postgres")
 	if j.beats, err = pool(databaseURL, 1, nil); err != nil {
+		return nil, err
+	}
+	if j.sequence, err = pool(databaseURL, 4, sequencerSettings()); err != nil {
 		return nil, err
 	}
 	if err := j.prepare(ctx); err != nil {
@@ -123,7 +129,7 @@ func (j *Journal) Close() {
 // closePools lets the connections go. Nothing is left to be written by then, and
 // a connection that broke before has no farewell to fail.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB, j.beats} {
+	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB, j.beats, j.sequence} {
 		_ = db.Close()
 	}
 }

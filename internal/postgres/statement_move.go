@@ -86,6 +86,9 @@ WITH b AS MATERIALIZED (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT t.* FROM unnest($62::uuid[],$63::bigint[],$64::uuid[],$65::text[],$66::text[],$67::text[],$68::text[],$69::timestamptz[],$70::text[],$71::bytea[])
     AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN c ON c.id = t.case_id
+  RETURNING case_id, seq, tenant
+), p AS (
+` + outboxSQL + `
 )
 SELECT f.case_id, f.fits FROM fit f LEFT JOIN c ON c.id = f.case_id WHERE c.id IS NOT NULL OR NOT f.fits`
 

@@ -70,6 +70,9 @@ WITH b AS MATERIALIZED (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT t.* FROM unnest($33::uuid[],$34::bigint[],$35::uuid[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[],$42::bytea[])
     AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN nc ON nc.id = t.case_id
+  RETURNING case_id, seq, tenant
+), p AS (
+` + outboxSQL + `
 )
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`

@@ -146,6 +146,7 @@ func (j *Journal) openAlone(ctx context.Context, row sealed) (opened, error) {
 	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
 		return opened{}, unavailable(err)
 	}
+	defer j.announce()
 	out, err := applyOpens(ctx, j.lane, locking(openSQL), []sealed{row})
 	switch {
 	case ofContention(err):

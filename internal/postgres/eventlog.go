@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Numbered is a receipt with its place in the order of all receipts. Places begin
+// at 1 and have no gaps; within a case they rise with the sequence.
+type Numbered struct {
+	Number int64
+	receipts.Receipt
+}
+
+type numberedRow struct {
+	Number int64 `db:"number"`
+	receiptRow
+}
+
+// Of the log it reads only the rows whose numbers fit into the limit.
+const numberedSQL = `
+WITH near AS (
+  SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
+  FROM (SELECT last, case_ids, seqs FROM recourse.event_log WHERE tenant = $1 AND last >= $2 ORDER BY last LIMIT $3) l
+), n AS MATERIALIZED (
+  SELECT near.last - cardinality(near.seqs) + u.place AS number, u.case_id, u.seq
+  FROM near, LATERAL (
+    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(near.case_ids, near.seqs) AS u(case_id, seq)) u
+  WHERE coalesce(near.ahead, 0) < $3 AND near.last - cardinality(near.seqs) + u.place >= $2
+  ORDER BY number LIMIT $3
+)
+SELECT n.number, r.case_id, r.seq, r.run_id, r.tenant, r.source, r.subtype, r.actor, r.at, r.body, r.link
+FROM n JOIN recourse.receipts r ON r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1
+ORDER BY n.number`
+
+// Numbered reads receipts of a tenant in the order of events, beginning with the
+// first whose number is at least from.
+func (j *Journal) Numbered(ctx context.Context, tenant string, from int64, limit int) ([]Numbered, error) {
+	var rows []numberedRow
+	if err := j.reads.SelectContext(ctx, &rows, numberedSQL, tenant, from, limit); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]Numbered, len(rows))
+	for i := range rows {
+		out[i] = Numbered{rows[i].Number, rows[i].receipt()}
+	}
+	return out, nil
+}
+
+// misplacedSQL compares all receipts of a tenant with their places, as of one
+// moment: numbered, or waiting to be numbered, which is after all that are. The
+// server sorts; nothing is kept here.
+const misplacedSQL = `
+WITH places AS (
+  SELECT u.case_id, u.seq, l.last - cardinality(l.seqs) + u.place AS number FROM recourse.event_log l, LATERAL (
+    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(l.case_ids, l.seqs) AS u(case_id, seq)) u
+  WHERE l.tenant = $1
+  UNION ALL
+  SELECT u.case_id, u.seq, NULL FROM recourse.outbox o, unnest(o.case_ids, o.seqs) AS u(case_id, seq) WHERE o.tenant = $1
+), told AS (
+  SELECT case_id, seq, count(*) AS times, coalesce(max(number), 9223372036854775807) AS number FROM places GROUP BY 1, 2
+), placed AS (
+  SELECT t.*, lag(t.number, 1, 0::bigint) OVER (PARTITION BY t.case_id ORDER BY t.seq) AS before FROM told t
+)
+SELECT coalesce(p.case_id, r.case_id)::text || '.' || coalesce(p.seq, r.seq), coalesce(r.subtype, ''), coalesce(p.times, 0), coalesce(p.number < p.before, false)
+FROM placed p FULL JOIN (SELECT case_id, seq, subtype FROM recourse.receipts WHERE tenant = $1) r ON r.case_id = p.case_id AND r.seq = p.seq
+WHERE r.seq IS NULL OR p.times IS DISTINCT FROM 1 OR p.number < p.before
+ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST LIMIT 1`
+
+// Misplaced finds a receipt of the tenant, a dead letter's if there is one, that
+// does not have exactly one place in the order of events, or has it before that of
+// an earlier receipt of its case; what says which. It is empty when there is none.
+func (j *Journal) Misplaced(ctx context.Context, tenant string) (what string, err error) {
+	var id, subtype string
+	var times int64
+	var early bool
+	err = j.reads.QueryRowContext(ctx, misplacedSQL, tenant).Scan(&id, &subtype, &times, &early)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", unavailable(err)
+	case subtype == "":
+		return fmt.Sprintf("the order of events tells of receipt %s, and there is none", id), nil
+	case early:
+		return fmt.Sprintf("receipt %s (%s) comes before an earlier one of its case in the order of events", id, subtype), nil
+	}
+	return fmt.Sprintf("receipt %s (%s) has %d places in the order of events", id, subtype, times), nil
+}
+
+const gapSQL = `SELECT last FROM (SELECT last, last - cardinality(seqs) - lag(last, 1, 0::bigint) OVER (ORDER BY last) AS gap FROM recourse.event_log) g
+WHERE gap <> 0 ORDER BY last LIMIT 1`
+
+// Gap finds a place in the order of events before which numbers are missing or
+// given twice; 0 when there is none.
+func (j *Journal) Gap(ctx context.Context) (at int64, err error) {
+	err = j.reads.QueryRowContext(ctx, gapSQL).Scan(&at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	return at, nil
+}
