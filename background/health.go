@@ -1,6 +1,7 @@
 package background
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -73,6 +74,9 @@ func (h *health) writable() <-chan struct{} {
 	defer h.mu.Unlock()
 	return h.restored
 }
+
+// Ping asks Redis for an answer.
+func (m *Manager) Ping(ctx context.Context) error { return m.redis.Ping(ctx).Err() }
 
 // Healthy is nil while all that this process knows is on record. Otherwise it
 // says why the journal refuses; nothing new is claimed meanwhile.

@@ -140,14 +140,6 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.manager.Run(ctx)
 }
 
-// Healthy tells why this process can't do its work; nil when it can.
-func (s *Service) Healthy(ctx context.Context) error {
-	return errors.Join(s.manager.Healthy(), s.journal.Ping(ctx))
-}
-
-// Stats are this process's counters.
-func (s *Service) Stats() background.Stats { return s.manager.Stats() }
-
 // Close lets go of Redis and Postgres, after everything handed over is written.
 func (s *Service) Close() error {
 	err := s.manager.Close()

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,16 +68,19 @@ func (e *exposition) single(name, help, kind string, value float64) {
 	e.text = fmt.Appendf(e.text, "%s %s\n", name, number(value))
 }
 
+// labelled shows a value for each value of one label.
+func (e *exposition) labelled(name, help, kind, label string, values map[string]float64) {
+	e.head(name, help, kind)
+	for _, v := range slices.Sorted(maps.Keys(values)) {
+		e.text = fmt.Appendf(e.text, "%s{%s=\"%s\"} %s\n", name, label, escaped.Replace(v), number(values[v]))
+	}
+}
+
 func (e *exposition) counter(c *counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.head(c.name, c.help, "counter")
-	values := make([]string, 0, len(c.counts))
-	for v := range c.counts {
-		values = append(values, v)
-	}
-	slices.Sort(values)
-	for _, v := range values {
+	for _, v := range slices.Sorted(maps.Keys(c.counts)) {
 		e.text = fmt.Appendf(e.text, "%s{%s=\"%s\"} %d\n", c.name, c.label, escaped.Replace(v), c.counts[v])
 	}
 }
@@ -84,14 +88,20 @@ func (e *exposition) counter(c *counter) {
 func (e *exposition) histogram(h *histogram) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e.head(h.name, h.help, "histogram")
+	e.distribution(h.name, h.help, h.bounds, h.buckets, h.sum)
+}
+
+// distribution shows a histogram. There is one bucket more than bounds when values
+// may lie beyond the last.
+func (e *exposition) distribution(name, help string, bounds []float64, buckets []uint64, sum float64) {
+	e.head(name, help, "histogram")
 	var below uint64
-	for i, bound := range h.bounds {
-		below += h.buckets[i]
-		e.text = fmt.Appendf(e.text, "%s_bucket{le=\"%s\"} %d\n", h.name, number(bound), below)
+	for i, n := range buckets {
+		if below += n; i < len(bounds) {
+			e.text = fmt.Appendf(e.text, "%s_bucket{le=\"%s\"} %d\n", name, number(bounds[i]), below)
+		}
 	}
-	below += h.buckets[len(h.bounds)]
-	e.text = fmt.Appendf(e.text, "%s_bucket{le=\"+Inf\"} %d\n%s_sum %s\n%s_count %d\n", h.name, below, h.name, number(h.sum), h.name, below)
+	e.text = fmt.Appendf(e.text, "%s_bucket{le=\"+Inf\"} %d\n%s_sum %s\n%s_count %d\n", name, below, name, number(sum), name, below)
 }
 
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

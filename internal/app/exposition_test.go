@@ -1,11 +1,13 @@
 package app
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -43,7 +45,12 @@ g 2.5
 
 func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 	t.Parallel()
-	m := newMetrics()
+	m := newMetrics(func(context.Context) (postadjudication.Levels, error) {
+		return postadjudication.Levels{
+			Runs:   map[background.State]int64{background.Pending: 4},
+			AtRisk: map[string]int64{"EUR": 1250}, OldestDue: time.Unix(1050, 0),
+		}, nil
+	})
 	at := time.Unix(1000, 0)
 	pending := background.Run{State: background.Pending}
 	first := background.Run{State: background.Running, Attempt: 1}
@@ -62,13 +69,22 @@ func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 	} {
 		m.moved(step.mv, step.after)
 	}
-	page := string(m.page(background.Stats{WriteFailures: 7, Abandoned: 2}, at, at.Add(time.Minute)))
+	stats := postadjudication.Stats{Stats: background.Stats{WriteFailures: 7, Abandoned: 2}}
+	stats.Moves.Commits[0], stats.Moves.Commits[2], stats.Moves.Rows = 3, 1, 7
+	text, err := m.page(t.Context(), stats, at, at.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
 	for _, line := range []string{
 		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
 		`recourse_runs_entered_total{state="running"} 2`, `recourse_runs_entered_total{state="dead_lettered"} 1`,
 		`recourse_dead_letters_total{reason="final"} 1`, `recourse_retry_lateness_seconds_count 1`,
 		`recourse_retry_lateness_seconds_sum 0.002`, `recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`,
-		`recourse_uptime_seconds 60`,
+		`recourse_uptime_seconds 60`, `recourse_levels_measured 1`, `recourse_runs{state="pending"} 4`,
+		`recourse_oldest_due_age_seconds 10`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
+		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,
+		`recourse_move_commit_rows_bucket{le="+Inf"} 4`, `recourse_move_commit_rows_sum 7`, `recourse_move_commit_rows_count 4`,
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("without %s:\n%s", line, page)

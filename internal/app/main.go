@@ -77,7 +77,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(func() error { escrow.close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
-	m.metrics, m.started = newMetrics(), time.Now()
+	m.metrics, m.started = newMetrics(func(ctx context.Context) (postadjudication.Levels, error) { return m.Service.Levels(ctx) }), time.Now()
 	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log,
 		OnMove: func(mv background.Move, after background.Run) {

@@ -39,9 +39,13 @@ func (m *Main) routes(monitor http.Handler) http.Handler {
 	return mux
 }
 
-func (m *Main) measured(w http.ResponseWriter, _ *http.Request) {
+func (m *Main) measured(w http.ResponseWriter, r *http.Request) {
+	page, err := m.metrics.page(r.Context(), m.Service.Stats(), m.started, time.Now())
+	if err != nil {
+		m.Log.Warn("the levels can't be measured", zap.Error(err))
+	}
 	w.Header().Set("Content-Type", expositionType)
-	m.write(w, http.StatusOK, string(m.metrics.page(m.Service.Stats(), m.started, time.Now())))
+	m.write(w, http.StatusOK, string(page))
 }
 
 // ready answers in JSON when that is asked for, else in plain text.

@@ -21,6 +21,7 @@ type batcher[T any, K comparable, R any] struct {
 	wake   chan struct{}
 	done   chan struct{}
 	last   int
+	sizes  sizes
 }
 
 type answer[R any] struct {
@@ -94,6 +95,7 @@ func (b *batcher[T, K, R]) run() {
 			continue
 		}
 		b.last = len(batch)
+		b.sizes.note(len(batch))
 		rows := make([]T, len(batch))
 		for i, w := range batch {
 			rows[i] = w.row

@@ -1,0 +1,125 @@
+package app_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// scraped reads the samples of a metrics page: name with labels -> value.
+func scraped(t *testing.T, page string) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for line := range strings.SplitSeq(page, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, found := strings.Cut(line, " ")
+		v, err := strconv.ParseFloat(value, 64)
+		if !found || err != nil {
+			t.Fatalf("not a sample: %q", line)
+		}
+		out[name] = v
+	}
+	return out
+}
+
+func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
+	t.Parallel()
+	const each = 5
+	words := []string{"ok", "refused", "retryable", "retryable,ok"}
+	ended := make(chan struct{}, each*len(words))
+	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+		if !after.State.Live() {
+			ended <- struct{}{}
+		}
+	}}
+	o := options(t)
+	start(t, o, m)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	for n := range each * len(words) {
+		a := adjudication()
+		a.TransactionReceiptID, a.EscrowReference = fmt.Sprintf("txr_%d", n), fmt.Sprintf("esc_%d", n)
+		a.Payload = json.RawMessage(`{"simulate":"` + words[n%len(words)] + `"}`)
+		if _, err := m.Service.Submit(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range cap(ended) {
+		<-ended
+	}
+	_, page := get(t, m.URL+"/metrics")
+	compare(t, o.DatabaseURL, scraped(t, page))
+	stop()
+	if err := <-ran; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// compare asks the database for what each sample says.
+func compare(t *testing.T, databaseURL string, page map[string]float64) {
+	t.Helper()
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const receipt = `SELECT count(*) FROM recourse.receipts WHERE subtype = `
+	for sample, query := range map[string]string{
+		`recourse_runs_entered_total{state="running"}`:          receipt + `'attempt-started'`,
+		`recourse_runs_entered_total{state="succeeded"}`:        receipt + `'attempt-succeeded'`,
+		`recourse_attempts_total{class="executed"}`:             receipt + `'attempt-succeeded'`,
+		`recourse_attempts_total{class="not_executed"}`:         `SELECT count(*) FROM recourse.receipts WHERE subtype IN ('retry-scheduled', 'dead-lettered')`,
+		`recourse_dead_letters_total{reason="final"}`:           `SELECT count(*) FROM recourse.runs WHERE reason = 'final'`,
+		`recourse_retry_lateness_seconds_count`:                 `SELECT count(*) FROM recourse.receipts WHERE subtype = 'retry-scheduled' AND run_id IN (SELECT id FROM recourse.runs WHERE NOT live)`,
+		`recourse_runs{state="dead_lettered"}`:                  `SELECT count(*) FROM recourse.runs WHERE letter = 'open'`,
+		`recourse_runs{state="pending"}`:                        `SELECT count(*) FROM recourse.runs WHERE state = 'pending'`,
+		`recourse_money_at_risk_minor_units{currency="USD"}`:    `SELECT sum(reserved) FROM recourse.cases WHERE progression = 'dispute-ready'`,
+		`recourse_submit_commit_rows_sum`:                       `SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`,
+		`recourse_move_commit_rows_sum`:                         `SELECT count(*) FROM recourse.receipts WHERE subtype <> 'submitted'`,
+		`recourse_dead_letters_total{reason="retry_exhausted"}`: `SELECT count(*) FROM recourse.runs WHERE reason = 'retry_exhausted'`,
+		`recourse_evidence_write_failures_total`:                `SELECT 0`,
+		`recourse_levels_measured`:                              `SELECT 1`,
+		`recourse_oldest_due_age_seconds`:                       `SELECT 0`,
+	} {
+		var want float64
+		if err := db.QueryRow(query).Scan(&want); err != nil {
+			t.Fatalf("%s: %v", sample, err)
+		}
+		if got, shown := page[sample]; !shown || got != want {
+			t.Errorf("%s: shown %v, %v, the database says %v", sample, shown, got, want)
+		}
+	}
+	if page[`recourse_runs{state="dead_lettered"}`] != 10 || page[`recourse_money_at_risk_minor_units{currency="USD"}`] != 1000 {
+		t.Error("the mix left no letters to measure")
+	}
+}
+
+func TestNotReadyWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server, redis := testkit.Redis(t)
+	m := &app.Main{}
+	o := options(t)
+	o.RedisURL = "redis://" + addr(redis)
+	start(t, o, m)
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK {
+		t.Fatalf("%d %q", status, body)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "redis cannot be reached") {
+		t.Errorf("%d %q", status, body)
+	}
+}

@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Levels are how much there is to do, of all tenants, at one moment.
+type Levels struct {
+	Runs      map[background.State]int64 // live runs; and, as dead_lettered, open letters
+	OldestDue time.Time                  // of the runs that wait; zero when none is due
+	AtRisk    map[string]int64           // reserved by cases with an open letter: currency -> minor units
+}
+
+// The queries name the predicates of the partial indexes on runs, so that neither
+// reads the runs that have ended.
+const (
+	liveSQL   = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
+	atRiskSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
+		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
+		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
+)
+
+// Levels measures at a time given. It costs a look at every live run and open
+// letter, so callers should not ask often.
+func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err error) {
+	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
+	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
+		l.Runs[s] = 0
+	}
+	tx, err := j.reads.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return l, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if err := l.measureLive(ctx, tx, now); err != nil {
+		return l, unavailable(err)
+	}
+	if err := l.measureLetters(ctx, tx); err != nil {
+		return l, unavailable(err)
+	}
+	return l, nil
+}
+
+func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
+	rows, err := tx.QueryContext(ctx, liveSQL, now)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var state background.State
+		var n int64
+		var due sql.NullTime
+		if err := rows.Scan(&state, &n, &due); err != nil {
+			return err
+		}
+		l.Runs[state] = n
+		if due.Valid && (l.OldestDue.IsZero() || due.Time.Before(l.OldestDue)) {
+			l.OldestDue = due.Time.UTC()
+		}
+	}
+	return rows.Err()
+}
+
+func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, atRiskSQL)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var currency string
+		var n, reserved int64
+		if err := rows.Scan(&currency, &n, &reserved); err != nil {
+			return err
+		}
+		l.Runs[background.DeadLettered] += n
+		if currency != "" {
+			l.AtRisk[currency] = reserved
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,50 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// Stats are counts of one process. They cost nothing.
+type Stats struct {
+	background.Stats
+	Moves Batches // moves of existing cases that shared commits
+	Opens Batches // new cases that shared commits
+}
+
+// Batches tells how many rows shared a commit, by the bounds of BatchBounds.
+type Batches = postgres.Batches
+
+// BatchBounds are the upper bounds of Batches, in rows, ascending.
+var BatchBounds = postgres.BatchBounds
+
+// Levels are how much there is to do, in all processes and of all tenants.
+type Levels = postgres.Levels
+
+// Stats counts what this process did and does.
+func (s *Service) Stats() Stats {
+	out := Stats{Stats: s.manager.Stats()}
+	out.Moves, out.Opens = s.journal.Batches()
+	return out
+}
+
+// Levels measures how much there is to do. It reads every live run and open
+// letter, so that it should be asked a few times a minute, not a second.
+func (s *Service) Levels(ctx context.Context) (Levels, error) { return s.journal.Levels(ctx, s.now()) }
+
+// Healthy tells everything that keeps this process from its work; nil when nothing
+// does.
+func (s *Service) Healthy(ctx context.Context) error {
+	errs := []error{s.manager.Healthy()}
+	if err := s.journal.Ping(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("the journal cannot be reached: %w", err))
+	}
+	if err := s.manager.Ping(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("redis cannot be reached: %w", err))
+	}
+	return errors.Join(errs...)
+}
