@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -42,13 +43,14 @@ type Config struct {
 // Service is the one public door: it takes adjudications, executes them when Run
 // is called, and answers what became of them. It is safe for concurrent use.
 type Service struct {
-	journal *postgres.Journal
-	manager *background.Manager
-	plain   map[string]*plainFamily
-	policy  retrypolicy.Policy
-	log     *zap.Logger
-	clock   func() time.Time
-	runs    bool
+	journal  *postgres.Journal
+	manager  *background.Manager
+	arrivals arrivals
+	plain    map[string]*plainFamily
+	policy   retrypolicy.Policy
+	log      *zap.Logger
+	clock    func() time.Time
+	runs     bool
 }
 
 // ErrNoExecutor means that Run was called on a Service without an Executor.
@@ -73,7 +75,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
 	// Without an executor the family still names its queues; Run refuses to start.
-	families := []background.Family{&family{journal: journal, executor: c.Executor, limit: c.TimeLimit}}
+	families := []background.Family{&family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal}
 		families = append(families, s.plain[p.Name])
@@ -137,6 +139,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if !s.runs {
 		return ErrNoExecutor
 	}
+	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var sequencing sync.WaitGroup
+	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
+	defer sequencing.Wait()
+	defer stop()
 	return s.manager.Run(ctx)
 }
 

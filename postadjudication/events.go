@@ -1,0 +1,116 @@
+package postadjudication
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Position is a place in the order of events: compare it, keep it, hand it back,
+// make nothing else of it. Positions rise; the place before the first event is 0.
+// Events of all tenants share one order, so one tenant's positions have gaps.
+type Position int64
+
+// Event is a public event with its place in the order.
+type Event struct {
+	Position Position `json:"position"`
+	receipts.Event
+}
+
+// MostEvents is how many events one call gives at most.
+const MostEvents = 1000
+
+// The receipt with the number n in the order of receipts has its events from
+// n*perReceipt on; the last position of the stretch stands for all of them.
+const perReceipt = 8
+
+// Events reads a tenant's events in their order, strictly after a position (0 for
+// the first), at most limit and at most MostEvents of them. It gives the position
+// to go on from; any event's own position may be used as well, also after a
+// restart: whoever goes on from there misses nothing and sees nothing twice. Events
+// of one case come in the order in which they happened.
+//
+// A receipt is readable here some moments after its commit, as long as any process
+// runs, see Run and DrainEvents; once read, an event's place never changes. No
+// tenant means no events.
+func (s *Service) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	if err := checkPage(after, limit); err != nil || tenant == "" {
+		return nil, after, err
+	}
+	limit = min(limit, MostEvents)
+	var out []Event
+	for len(out) < limit {
+		from := (int64(after) + 1) / perReceipt
+		page, err := s.journal.Numbered(ctx, tenant, from, limit)
+		if err != nil {
+			return nil, after, err
+		}
+		for _, r := range page {
+			events, err := receipts.Events(r.Receipt)
+			if err != nil {
+				return nil, after, err
+			}
+			first := Position(r.Number * perReceipt)
+			for i, e := range events {
+				at := first + Position(i)
+				if at <= after {
+					continue
+				}
+				out, after = append(out, Event{at, e}), at
+				if len(out) == limit {
+					return out, after, nil
+				}
+			}
+			after = first + perReceipt - 1
+		}
+		if len(page) < limit {
+			break
+		}
+	}
+	return out, after, nil
+}
+
+func checkPage(after Position, limit int) error {
+	switch {
+	case after < 0:
+		return &FieldError{Field: "after", Problem: "is negative"}
+	case limit < 1:
+		return &FieldError{Field: "limit", Problem: "must be at least 1"}
+	}
+	return nil
+}
+
+// How often a waiting reader looks by itself; events that this process numbered
+// wake it.
+const (
+	eventsPauseMin = 20 * time.Millisecond
+	eventsPauseMax = 500 * time.Millisecond
+)
+
+// WaitEvents is Events that waits: it returns as soon as there is at least one
+// event, and when ctx ends, then with none and without an error. No tenant means no
+// events, at once.
+func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	if tenant == "" {
+		return s.Events(ctx, tenant, after, limit)
+	}
+	for pause := eventsPauseMin; ; pause = min(2*pause, eventsPauseMax) {
+		fresh := s.arrivals.next(tenant)
+		events, next, err := s.Events(ctx, tenant, after, limit)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, after, nil
+		case err != nil || len(events) > 0:
+			return events, next, err
+		}
+		after = next
+		if !pass(ctx, pause, fresh) {
+			return nil, after, nil
+		}
+	}
+}
+
+// DrainEvents returns when everything that was committed before the call is
+// readable as events. Where no process runs it does the numbering itself.
+func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.Drain(ctx) }
