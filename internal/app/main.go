@@ -41,7 +41,6 @@ type Main struct {
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
 
 	metrics *metrics
-	started time.Time
 	pages   *http.Server
 	serving sync.WaitGroup
 	closers []func() error
@@ -77,7 +76,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(func() error { escrow.close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
-	m.metrics, m.started = newMetrics(func(ctx context.Context) (postadjudication.Levels, error) { return m.Service.Levels(ctx) }), time.Now()
+	m.metrics = newMetrics()
 	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log,
 		OnMove: func(mv background.Move, after background.Run) {
@@ -91,6 +90,7 @@ func (m *Main) Start(ctx context.Context) error {
 		return err
 	}
 	m.closing(m.Service.Close)
+	m.metrics.show(m.Service, time.Now(), m.Log)
 	return m.startPages(ctx)
 }
 

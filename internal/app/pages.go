@@ -33,19 +33,10 @@ func (m *Main) routes(monitor http.Handler) http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) })
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", m.ready)
-	mux.HandleFunc("GET /metrics", m.measured)
+	mux.Handle("GET /metrics", m.metrics.page(m.Log))
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
 	return mux
-}
-
-func (m *Main) measured(w http.ResponseWriter, r *http.Request) {
-	page, err := m.metrics.page(r.Context(), m.Service.Stats(), m.started, time.Now())
-	if err != nil {
-		m.Log.Warn("the levels can't be measured", zap.Error(err))
-	}
-	w.Header().Set("Content-Type", expositionType)
-	m.write(w, http.StatusOK, string(page))
 }
 
 // ready answers in JSON when that is asked for, else in plain text.

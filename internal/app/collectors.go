@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// measured is whom the collectors ask.
+type measured interface {
+	Stats() postadjudication.Stats
+	Levels(ctx context.Context) (postadjudication.Levels, error)
+}
+
+func about(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// process shows what this process did and does.
+type process struct {
+	of      measured
+	started time.Time
+
+	running, waiting, abandoned, failures, rung, uptime, moves, opens *prometheus.Desc
+}
+
+func newProcess(of measured, started time.Time) *process {
+	return &process{
+		of: of, started: started,
+		running:   about("recourse_calls_running", "Calls of the escrow service in flight."),
+		waiting:   about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
+		abandoned: about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
+		failures:  about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
+		rung:      about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
+		uptime:    about("recourse_uptime_seconds", "Since this process opened its service."),
+		moves:     about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
+		opens:     about("recourse_submit_commit_rows", "New cases that shared a commit."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (p *process) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
+
+// Collect implements prometheus.Collector.
+func (p *process) Collect(to chan<- prometheus.Metric) {
+	s := p.of.Stats()
+	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	count := func(d *prometheus.Desc, v uint64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	}
+	gauge(p.running, float64(s.Running))
+	gauge(p.waiting, float64(s.Waiting))
+	gauge(p.abandoned, float64(s.Abandoned))
+	gauge(p.uptime, time.Since(p.started).Seconds())
+	count(p.failures, s.WriteFailures)
+	count(p.rung, s.Rung)
+	to <- batches(p.moves, s.Moves)
+	to <- batches(p.opens, s.Opens)
+}
+
+// batches are how many rows shared commits.
+func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
+	below, all := make(map[float64]uint64, len(b.Commits)), uint64(0)
+	for i, n := range b.Commits {
+		all += n
+		below[float64(postadjudication.BatchBounds[i])] = all
+	}
+	return prometheus.MustNewConstHistogram(d, all, float64(b.Rows), below)
+}
+
+// journal shows what the database tells of all processes.
+type journal struct {
+	levels *levels
+	log    *zap.Logger
+
+	told, runs, oldest, atRisk *prometheus.Desc
+}
+
+func newJournal(of measured, log *zap.Logger) *journal {
+	return &journal{
+		levels: &levels{measure: of.Levels, now: time.Now}, log: log,
+		told:   about("recourse_levels_measured", "Whether the levels could be measured; while 0 they are not shown."),
+		runs:   about("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
+		oldest: about("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
+		atRisk: about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (j *journal) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (j *journal) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, label ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label...)
+	}
+	l, err := j.levels.get(context.Background())
+	if err != nil {
+		j.log.Warn("the levels can't be measured", zap.Error(err))
+		gauge(j.told, 0)
+		return
+	}
+	gauge(j.told, 1)
+	for state, n := range l.Runs {
+		gauge(j.runs, float64(n), string(state))
+	}
+	age := time.Duration(0)
+	if !l.OldestDue.IsZero() {
+		age = max(0, time.Since(l.OldestDue))
+	}
+	gauge(j.oldest, age.Seconds())
+	for currency, minor := range l.AtRisk {
+		gauge(j.atRisk, float64(minor), currency)
+	}
+}

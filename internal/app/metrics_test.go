@@ -1,0 +1,102 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// fixed is measured by what the test says.
+type fixed struct {
+	stats  postadjudication.Stats
+	levels postadjudication.Levels
+	err    error
+}
+
+func (f fixed) Stats() postadjudication.Stats { return f.stats }
+
+func (f fixed) Levels(context.Context) (postadjudication.Levels, error) { return f.levels, f.err }
+
+func pageOf(t *testing.T, m *metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.page(zap.NewNop()).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		t.Fatalf("%d %s", w.Code, w.Header().Get("Content-Type"))
+	}
+	return w.Body.String()
+}
+
+func expect(t *testing.T, page string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(page, line+"\n") {
+			t.Errorf("without %s:\n%s", line, page)
+		}
+	}
+}
+
+func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	at := time.Unix(1000, 0)
+	pending := background.Run{State: background.Pending}
+	first := background.Run{State: background.Running, Attempt: 1}
+	waits := background.Run{State: background.Scheduled, Attempt: 1, DueAt: at}
+	dead := background.Run{State: background.DeadLettered, Attempt: 2, Reason: background.ReasonFinal}
+	refused := background.Result{Class: background.NotExecuted}
+	for _, step := range []struct {
+		mv    background.Move
+		after background.Run
+	}{
+		{background.Move{Fact: receipts.AttemptStarted, Run: pending, At: at}, first},
+		{background.Move{Fact: receipts.RetryScheduled, Run: first, Result: refused}, waits},
+		{background.Move{Fact: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
+		{background.Move{Fact: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
+		{background.Move{Fact: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
+	} {
+		m.moved(step.mv, step.after)
+	}
+	expect(t, pageOf(t, m),
+		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
+		`recourse_runs_entered_total{state="running"} 2`, `recourse_runs_entered_total{state="dead_lettered"} 1`,
+		`recourse_dead_letters_total{reason="final"} 1`, `recourse_retry_lateness_seconds_count 1`,
+		`recourse_retry_lateness_seconds_sum 0.002`)
+}
+
+func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
+	t.Parallel()
+	of := fixed{levels: postadjudication.Levels{
+		Runs:   map[background.State]int64{background.Pending: 4},
+		AtRisk: map[string]int64{"EUR": 1250},
+	}}
+	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
+	of.stats.Moves.Commits[0], of.stats.Moves.Commits[2], of.stats.Moves.Rows = 3, 1, 7
+	m := newMetrics()
+	m.show(of, time.Now(), zap.NewNop())
+	expect(t, pageOf(t, m),
+		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_levels_measured 1`,
+		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
+		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,
+		`recourse_move_commit_rows_bucket{le="+Inf"} 4`, `recourse_move_commit_rows_sum 7`, `recourse_move_commit_rows_count 4`)
+}
+
+func TestWhatCannotBeMeasuredIsNotShown(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	m.show(fixed{err: errors.New("no answer")}, time.Now(), zap.NewNop())
+	page := pageOf(t, m)
+	expect(t, page, `recourse_levels_measured 0`, `recourse_calls_running 0`)
+	if strings.Contains(page, "recourse_runs{") {
+		t.Errorf("levels that nobody measured:\n%s", page)
+	}
+}
