@@ -84,7 +84,7 @@ func (q sequencer) wait(ctx context.Context, least, most time.Duration, holds bo
 
 // pass lets a time pass, or less when something arrives. It reports false when ctx
 // ends.
-func pass[T any](ctx context.Context, d time.Duration, arrived <-chan T) bool {
+func pass(ctx context.Context, d time.Duration, arrived <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
