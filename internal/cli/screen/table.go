@@ -1,6 +1,11 @@
 package screen
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
 
 const (
 	gap = "  " // between columns
@@ -25,46 +30,58 @@ func (s *Screen) Table(columns []Column, rows [][]string) {
 	if sum(least(columns, natural(columns, rows))) > s.width {
 		columns, rows = necessary(columns, rows)
 	}
-	widths := s.shrunk(columns, natural(columns, rows))
-	names, rules := make([]string, len(columns)), make([]string, len(columns))
+	over := sum(natural(columns, rows)) - s.width
+	w := table.NewWriter()
+	w.SetStyle(s.plain())
+	w.SuppressTrailingSpaces()
+	w.SetColumnConfigs(s.configs(columns, natural(columns, rows), over))
+	names := make([]string, len(columns))
 	for i, c := range columns {
 		names[i] = s.paint(faint, c.Name)
-		rules[i] = s.paint(faint, strings.Repeat("─", widths[i]))
 	}
-	var out strings.Builder
-	for _, row := range append([][]string{names, rules}, rows...) {
-		writeRow(&out, columns, widths, row)
+	w.AppendHeader(cells(names))
+	for _, row := range rows {
+		w.AppendRow(cells(row))
 	}
-	s.write(out.String())
+	s.write(w.Render() + "\n")
 }
 
-// writeRow writes one row, in as many lines as its tallest cell needs.
-func writeRow(out *strings.Builder, columns []Column, widths []int, row []string) {
-	cells := make([][]string, len(row))
-	height := 1
-	for i, cell := range row {
-		cells[i] = wrap(cell, widths[i])
-		height = max(height, len(cells[i]))
+// plain is a style without a border, with a rule under the names.
+func (s *Screen) plain() table.Style {
+	style := table.Style{
+		Box:     table.BoxStyle{MiddleHorizontal: "─", MiddleVertical: gap, MiddleSeparator: gap},
+		Format:  table.FormatOptionsDefault,
+		Options: table.Options{SeparateColumns: true, SeparateHeader: true},
 	}
-	for n := range height {
-		var line strings.Builder
-		for i, lines := range cells {
-			text := ""
-			if n < len(lines) {
-				text = lines[n]
-			}
-			pad := strings.Repeat(" ", max(0, widths[i]-breadth(text)))
-			if i > 0 {
-				line.WriteString(gap)
-			}
-			if columns[i].Right {
-				line.WriteString(pad + text)
-			} else {
-				line.WriteString(text + pad)
-			}
+	style.Format.Header = text.FormatDefault
+	if s.color {
+		style.Color.Separator = text.Colors{text.Faint}
+	}
+	return style
+}
+
+// configs aligns the columns, and takes what is too much from the one that wraps.
+func (s *Screen) configs(columns []Column, widths []int, over int) []table.ColumnConfig {
+	out := make([]table.ColumnConfig, len(columns))
+	for i, c := range columns {
+		out[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
+		if c.Right {
+			out[i].Align, out[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
-		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		if c.Wraps && over > 0 {
+			out[i].WidthMax = max(widths[i]-over, min(slimmest, widths[i]))
+			out[i].WidthMaxEnforcer = func(cell string, width int) string { return strings.Join(wrap(cell, width), "\n") }
+		}
 	}
+	return out
+}
+
+func cells(texts []string) table.Row {
+	row := make(table.Row, len(texts))
+	for i, t := range texts {
+		row[i] = t
+	}
+	return row
 }
 
 // natural is what each column's widest cell needs.
@@ -114,15 +131,4 @@ func necessary(columns []Column, rows [][]string) ([]Column, [][]string) {
 		}
 	}
 	return kept, less
-}
-
-// shrunk takes what is too much from the column that wraps.
-func (s *Screen) shrunk(columns []Column, widths []int) []int {
-	over := sum(widths) - s.width
-	for i, c := range columns {
-		if c.Wraps && over > 0 {
-			widths[i] = max(widths[i]-over, min(slimmest, widths[i]))
-		}
-	}
-	return widths
 }
