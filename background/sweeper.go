@@ -29,11 +29,13 @@ type sweeper struct {
 	m       *Manager
 	rung    atomic.Uint64
 	hurried atomic.Bool // asked to be thorough, from the start
+	bereft  atomic.Bool // a process was lost since the last look
 
 	// Of the sweeping goroutine alone:
 	marker   string // of Redis as last seen
 	place    Cursor // where the last sweep stopped
 	thorough bool   // until the end of the list is reached
+	ghosts   bool   // so long, an active task may be a lost process's
 	ailing   bool   // the last sweep failed
 }
 
@@ -41,6 +43,14 @@ func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
 
 // hurry makes the next sweep a thorough one.
 func (s *sweeper) hurry() { s.hurried.Store(true) }
+
+// bereave tells that a process was lost. For minutes asynq shows the tasks that it
+// held as active: also of runs that it had not claimed yet, or waited with. A second
+// bell for a run that another process holds does no harm.
+func (s *sweeper) bereave() {
+	s.bereft.Store(true)
+	s.hurry()
+}
 
 // run sweeps until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
@@ -77,6 +87,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if s.hurried.Swap(false) || emptied {
 		s.thorough, s.place = true, Cursor{}
 	}
+	s.ghosts = s.bereft.Swap(false) || s.ghosts
 	now := s.m.now()
 	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
 		due, err := s.m.cfg.Ledger.Waiting(ctx, s.place, now.Add(-s.m.cfg.SweepEvery), sweepPage)
@@ -92,7 +103,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		}
 		s.thorough = s.thorough || len(missing) > 0
 		if len(due) < sweepPage {
-			s.place, s.thorough = Cursor{}, false
+			s.place, s.thorough, s.ghosts = Cursor{}, false, false
 			return nil
 		}
 		last := due[len(due)-1]
@@ -120,7 +131,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
 		}
-		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt)) && !s.m.engaged.has(r.ID) {
+		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}
@@ -128,13 +139,14 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 }
 
 // rings reports whether a task in this state of asynq will still be delivered. An
-// active task whose run stays due for long belongs to a worker that is gone.
-func rings(state string, overdue time.Duration) bool {
+// active task whose run stays due for long belongs to a worker that is gone, and any
+// may when there are ghosts.
+func rings(state string, overdue time.Duration, ghosts bool) bool {
 	switch state {
 	case "pending", "scheduled", "retry":
 		return true
 	case "active":
-		return overdue < stuckAfter
+		return overdue < stuckAfter && !ghosts
 	}
 	return false // absent, archived or completed
 }
