@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -18,6 +19,7 @@ type call struct {
 	took        time.Duration
 	interrupted bool          // the grace of a shutdown was over first
 	late        <-chan Result // not nil when the call goes on; its answer comes here
+	probe       bool          // made for the brake's sake: a failure is not the run's
 }
 
 // bounded calls fn until it answers, its time limit is reached, or the grace of a
@@ -39,6 +41,7 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 		done.interrupted = true
 		done.result = unknown(FailureInterrupted, "the process shut down before the call answered")
 		cancel()
+		done.await(answers)
 	case <-ctx.Done():
 		select {
 		case done.result = <-answers: // it answered at the very limit
@@ -47,13 +50,33 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 			if calls.Err() != nil {
 				done.interrupted = true
 				done.result = unknown(FailureInterrupted, "the process could not show that it lives")
+				done.await(answers)
 				break
 			}
 			done.result = unknown(FailureTimeout, fmt.Sprintf("no answer within %s", limit))
+			done.await(answers)
 		}
 	}
 	done.took = max(0, m.cfg.Now().Sub(began))
 	return done
+}
+
+// comeBack is what a call is given to return once its context has ended. One that
+// honours its context is over then, and nothing of it is still on the way.
+const comeBack = 50 * time.Millisecond
+
+// await lets a call come back whose context has ended. What it then proves counts;
+// that it gave up proves nothing.
+func (c *call) await(answers <-chan Result) {
+	timer := time.NewTimer(comeBack)
+	defer timer.Stop()
+	select {
+	case res := <-answers:
+		if c.late = nil; res.Class == Executed {
+			c.result, c.interrupted = res, false
+		}
+	case <-timer.C:
+	}
 }
 
 // guarded calls fn and turns a panic into a result that nothing is known of.
@@ -89,16 +112,23 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 		return res
 	})
 	if done.late != nil {
-		m.abandoned.Add(1)
+		m.abandon(run, 1)
 	}
+	m.brakes.note(run, done)
 	return done
+}
+
+// abandon counts the calls that have outlived their attempt and not answered.
+func (m *Manager) abandon(run Run, by int) {
+	m.abandoned.Add(int64(by))
+	m.brakes.hang(run.target(), by)
 }
 
 // awaitLate records the answer of a call whose attempt has ended without it. The
 // run is the one of that attempt.
 func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
 	m.work.Go(func() {
-		defer m.abandoned.Add(-1)
+		defer m.abandon(run, -1)
 		var res Result
 		select {
 		case res = <-late:
@@ -108,6 +138,9 @@ func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
 		mv := m.move(receipts.AnsweredLate, run)
 		mv.Result = res
 		after, err := m.write(f, mv)
+		if errors.Is(err, ErrLostGuard) {
+			return // told before
+		}
 		if err == nil {
 			after, err = m.settleKnown(f, after, res)
 		}

@@ -18,6 +18,9 @@ func (d *delivery) claim() (started time.Time, err error) {
 	mv := d.m.move(receipts.AttemptStarted, d.run)
 	mv.Token = d.m.cfg.NewID()
 	mv.Session, d.calls, _ = d.m.session.current()
+	if !d.probing {
+		mv.Bars = d.m.brakes.bars
+	}
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()
 	run, err := d.m.write(d.family, mv)
@@ -42,6 +45,9 @@ func (d *delivery) inquire() (again bool, err error) {
 	looked, interrupted := d.m.lookup(d.family, d.run)
 	if interrupted {
 		return false, &handBack{at: d.m.now()}
+	}
+	if looked.Class == NotExecuted && d.run.Unheard != 0 {
+		looked.Class = Unknown // a call is still out: nobody can prove that it will not pay
 	}
 	mv := d.m.move(receipts.Reconciled, d.run)
 	mv.Result, mv.Lookup = looked, looked.Class

@@ -15,6 +15,9 @@ const (
 	FailureUnspecified = "unspecified" // the handler failed and did not say how
 )
 
+// ReasonProbe marks the end of an attempt that a pulled brake let through.
+const ReasonProbe = "probe"
+
 // ending is how an attempt ends: the part of a Move that is decided.
 type ending struct {
 	fact   receipts.Subtype
@@ -29,7 +32,7 @@ type ending struct {
 // known of the run now. When that depends on what the other side knows and looked
 // is nil, ask is true and there is no ending yet.
 func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask bool) {
-	nothingPaid := res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
+	nothingPaid := nothingPaid(run, res)
 	switch {
 	case res.Class == Executed:
 		return ending{fact: receipts.AttemptSucceeded, result: res}, false
@@ -46,12 +49,17 @@ func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask
 	if nothingPaid {
 		return death, false
 	}
-	return resolve(death, looked)
+	return resolve(run, death, looked)
+}
+
+// nothingPaid reports whether it is proven that no attempt has moved money.
+func nothingPaid(run Run, res Result) bool {
+	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 
 // resolve ends a run whose money may have moved: no letter is opened before the
 // other side was asked.
-func resolve(death ending, looked *Result) (end ending, ask bool) {
+func resolve(run Run, death ending, looked *Result) (end ending, ask bool) {
 	switch {
 	case looked == nil:
 		return ending{}, true
@@ -59,6 +67,8 @@ func resolve(death ending, looked *Result) (end ending, ask bool) {
 		res := death.result
 		res.Moved, res.Reference = looked.Moved, looked.Reference
 		return ending{fact: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
+	case looked.Class == NotExecuted && run.CancelAsked:
+		return ending{fact: receipts.Cancelled, result: death.result, lookup: NotExecuted}, false
 	}
 	death.lookup = looked.Class
 	return death, false
@@ -76,8 +86,15 @@ func question(run Run, res Result, now time.Time) retrypolicy.Question {
 }
 
 // interrupted is how an attempt ends that a shutdown cut short. It spends no
-// budget, and the next attempt may start at once.
-func interrupted(res Result, now time.Time) ending {
+// budget, and the next attempt may start at once; there is none when a cancel was
+// asked for and nothing was paid.
+func interrupted(run Run, res Result, now time.Time) ending {
+	switch {
+	case res.Class == Executed:
+		return ending{fact: receipts.AttemptSucceeded, result: res}
+	case run.CancelAsked && nothingPaid(run, res):
+		return ending{fact: receipts.Cancelled, result: res}
+	}
 	return ending{fact: receipts.AttemptInterrupted, result: res, next: now}
 }
 

@@ -56,14 +56,21 @@ func (m *Manager) tell(f Family, run Run, done call) {
 	}
 	late := make(chan Result, 1)
 	late <- done.result
-	m.abandoned.Add(1)
+	m.abandon(run, 1)
 	m.awaitLate(f, run, late)
 }
 
-// ending decides, or interrupts.
+// ending decides, or interrupts. While a call of the run is still out, nobody can
+// prove that it will not pay.
 func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
 	if done.interrupted {
-		return interrupted(done.result, m.now()), false
+		return interrupted(run, done.result, m.now()), false
+	}
+	if looked != nil && looked.Class == NotExecuted && (done.late != nil || run.Unheard != 0) {
+		looked = &Result{Class: Unknown}
+	}
+	if done.probe {
+		return probed(run, done.result, looked, m.now())
 	}
 	return decide(run, done.result, looked, m.now())
 }
@@ -71,7 +78,7 @@ func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
 func (m *Manager) endMove(run Run, end ending, done call) Move {
 	mv := m.move(end.fact, run)
 	mv.Spend, mv.Result, mv.Lookup, mv.Reason, mv.NextRetryAt = end.spend, end.result, end.lookup, end.reason, end.next
-	mv.Duration = done.took
+	mv.Duration, mv.CallGoesOn = done.took, done.late != nil
 	return mv
 }
 

@@ -72,6 +72,9 @@ func (o *observer) look(ctx context.Context) error {
 		last, known := o.seen[s.ID]
 		if !known || last.beat != s.Beat || last.lost != s.Lost {
 			last = sighting{beat: s.Beat, since: now, lost: s.Lost}
+			if s.Lost {
+				o.m.sweep.bereave()
+			}
 		}
 		seen[s.ID] = last
 		if err := o.judge(ctx, s, now.Sub(last.since)); err != nil {
@@ -154,7 +157,7 @@ func (o *observer) ending(s Session, r Run, looked Result) Move {
 	mv := o.m.move(receipts.AttemptInterrupted, r)
 	mv.Actor = "observer:" + o.m.cfg.Worker
 	mv.Result = unknown(FailureInterrupted, "the worker "+s.Worker+" was lost")
-	mv.Spend, mv.NextRetryAt = SpendRecovery, mv.At
+	mv.Spend, mv.NextRetryAt, mv.CallGoesOn = SpendRecovery, mv.At, true
 	switch {
 	case looked.Class == Executed:
 		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Lookup = receipts.AttemptSucceeded, SpendNothing, time.Time{}, Executed

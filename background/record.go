@@ -20,7 +20,7 @@ const (
 // whether the move was written.
 func answered(err error) bool {
 	for _, known := range []error{
-		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst, ErrSessionLost, ErrNotFound, ErrUnknownFamily,
+		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrNotFound, ErrUnknownFamily,
 	} {
 		if errors.Is(err, known) {
 			return true
@@ -33,11 +33,11 @@ func answered(err error) bool {
 // same move each time, so that it takes effect once. Only Close ends it sooner,
 // with errClosed. Failures raise the manager's health error until the answer.
 func (m *Manager) write(f Family, mv Move) (Run, error) {
-	pause := writePauseMin
-	for try := 0; ; try++ {
+	pause, troubled := writePauseMin, false
+	for {
 		after, err := f.Record(m.life, mv)
 		if answered(err) {
-			if try > 0 {
+			if troubled {
 				m.health.settled()
 			}
 			if err == nil && m.cfg.OnMove != nil {
@@ -45,7 +45,14 @@ func (m *Manager) write(f Family, mv Move) (Run, error) {
 			}
 			return after, err
 		}
-		m.health.failed(try == 0, mv, err)
+		if errors.Is(err, ErrBusy) && !troubled {
+			if !sleep(m.life, writePauseMin) {
+				return Run{}, errClosed
+			}
+			continue // somebody else's transaction: the journal is well
+		}
+		m.health.failed(!troubled, mv, err)
+		troubled = true
 		if !sleep(m.life, pause) {
 			m.health.settled()
 			return Run{}, errClosed

@@ -90,7 +90,8 @@ type Run struct {
 	Token        Token
 	Session      SessionID // of the process that made the last claim
 	LastMove     MoveID
-	CancelAsked  bool // asked for while an attempt ran; decided at its end
+	Unheard      uint64 // attempts that ended while their call went on, a bit each; see Attempted
+	CancelAsked  bool   // asked for while an attempt ran; decided at its end
 	CancelBy     string
 	CancelReason string
 	DueAt        time.Time // no attempt starts before it
@@ -105,3 +106,7 @@ type Run struct {
 
 // Holds reports whether the run occupies its retry key and its case.
 func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }
+
+// Attempted is the bit of an attempt in Run.Unheard. Attempts far apart share one,
+// which can only make a call seem to be out that is not.
+func Attempted(attempt int) uint64 { return 1 << (max(attempt-1, 0) % 63) }

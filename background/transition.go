@@ -14,13 +14,13 @@ import (
 //	   ▲                 │ │ └───▶ dead_lettered (letter open)
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDead, ErrLostGuard.
+// Errors: ErrNotDue, ErrDead, ErrBraked, ErrLostGuard.
 func (m Move) Apply(now Run) (Run, error) {
 	switch m.Fact {
 	case receipts.AttemptStarted:
 		return m.claim(now)
 	case receipts.AnsweredLate:
-		return m.learn(now), nil
+		return m.hear(now)
 	case receipts.Reconciled:
 		return m.reconcile(now)
 	case receipts.Cancelled:
@@ -47,6 +47,8 @@ func (m Move) claim(now Run) (Run, error) {
 		return now, ErrDead
 	case !now.State.Waiting():
 		return now, ErrLostGuard
+	case m.Bars != nil && m.Bars(now):
+		return now, ErrBraked
 	case now.DueAt.After(m.At):
 		return now, ErrNotDue
 	}
@@ -55,6 +57,16 @@ func (m Move) claim(now Run) (Run, error) {
 		now.FirstSentAt = m.At
 	}
 	return now, nil
+}
+
+// hear takes the answer of an attempt that had ended without it, once.
+func (m Move) hear(now Run) (Run, error) {
+	bit := Attempted(m.Run.Attempt)
+	if now.Unheard&bit == 0 {
+		return now, ErrLostGuard
+	}
+	now.Unheard &^= bit
+	return m.learn(now), nil
 }
 
 func (m Move) cancelWaiting(now Run) (Run, error) {
@@ -108,6 +120,9 @@ func (m Move) end(now Run) (Run, error) {
 		now.BudgetSpent++
 	case SpendRecovery:
 		now.Recoveries++
+	}
+	if m.CallGoesOn {
+		now.Unheard |= Attempted(now.Attempt)
 	}
 	if m.Result.Failure != nil {
 		now.Failure = m.Result.Failure

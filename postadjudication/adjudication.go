@@ -1,11 +1,14 @@
 package postadjudication
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
@@ -50,24 +53,64 @@ func (a Adjudication) Validate() error {
 	if len(a.Actor) > 128 || !plainText(a.Actor) {
 		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
 	}
-	return errors.Join(append(errs, validPayload(a.Payload))...)
+	_, err := canonicalPayload(a.Payload)
+	return errors.Join(append(errs, err)...)
 }
 
-func validPayload(p json.RawMessage) error {
+// canonicalPayload is the caller's part as it is sent, compared and kept: RFC 8785
+// canonical JSON of an object; {} when there is none.
+func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if len(p) == 0 {
-		return nil
+		return json.RawMessage("{}"), nil
 	}
 	if len(p) > MaxPayload {
-		return &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
+		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
 	}
-	var object map[string]json.RawMessage
-	if !utf8.Valid(p) || json.Unmarshal(p, &object) != nil || object == nil {
-		return &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
+	var object map[string]any
+	dec := json.NewDecoder(bytes.NewReader(p))
+	dec.UseNumber()
+	if !utf8.Valid(p) || dec.Decode(&object) != nil || object == nil || dec.More() {
+		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
+	}
+	if field := inexact("payload", object); field != "" {
+		return nil, &FieldError{Field: field, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
 	}
 	if field, found := redact.Find(p); found {
-		return &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"}
+		return nil, &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"}
 	}
-	return nil
+	canonical, err := jcs.Transform(p)
+	if err != nil {
+		return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+	}
+	if len(canonical) > 2*MaxPayload {
+		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes in canonical form, is %d", 2*MaxPayload, len(canonical))}
+	}
+	return canonical, nil
+}
+
+// inexact names a number in a JSON value that canonical JSON would round: an integer
+// beyond 2^53-1, or one that no finite double can hold.
+func inexact(path string, v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, member := range v {
+			if field := inexact(path+"."+k, member); field != "" {
+				return field
+			}
+		}
+	case []any:
+		for i, member := range v {
+			if field := inexact(fmt.Sprintf("%s[%d]", path, i), member); field != "" {
+				return field
+			}
+		}
+	case json.Number:
+		f, err := v.Float64()
+		if err != nil || !strings.ContainsAny(v.String(), ".eE") && math.Abs(f) > settlement.MaxMinor {
+			return path
+		}
+	}
+	return ""
 }
 
 func plainText(s string) bool {
@@ -110,23 +153,19 @@ func (a Adjudication) operationKey(epoch int) OperationKey {
 }
 
 // content is the digest that tells another adjudication under the same generation.
-func (a Adjudication) content() [32]byte {
+func (a Adjudication) content(canonical json.RawMessage) [32]byte {
 	d := a.Instruction.Digest()
 	h := sha256.New()
 	h.Write(d[:])
 	h.Write([]byte(a.target()))
 	h.Write([]byte{0})
-	h.Write(a.Payload)
+	h.Write(canonical)
 	return [32]byte(h.Sum(nil))
 }
 
 // request is what the escrow service is sent, on every attempt the same bytes:
 // RFC 8785 canonical JSON.
-func (a Adjudication) request() ([]byte, error) {
-	payload := a.Payload
-	if len(payload) == 0 {
-		payload = json.RawMessage("{}")
-	}
+func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 	plain, err := json.Marshal(map[string]any{
 		"adjudication_id": a.AdjudicationID, "amount": a.Amount, "escrow_reference": a.EscrowReference,
 		"generation": a.Generation, "held": a.Held, "outcome": a.Outcome, "payload": payload,

@@ -35,7 +35,7 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 			return Status{}, err
 		case tenant == "" || snap.Run.Tenant != tenant:
 			return Status{}, ErrNotFound
-		case snap.Run.State == background.Cancelled || snap.Run.CancelAsked:
+		case snap.Run.State == background.Cancelled || snap.Run.State == background.Running && snap.Run.CancelAsked:
 			return statusOf(snap.Run), nil
 		case !snap.Run.State.Live():
 			return statusOf(snap.Run), ErrEnded

@@ -11,17 +11,20 @@ import (
 
 // What a failure's texts may weigh in a receipt, in bytes.
 const (
-	maxType    = 64
-	maxCode    = 64
-	maxMessage = 2 << 10
-	maxStack   = 8 << 10
+	maxType      = 64
+	maxCode      = 64
+	maxMessage   = 2 << 10
+	maxReference = 255
+	maxStack     = 8 << 10
 )
 
 // redacted is the move with every free text cleaned: the one place where text of
 // executors and handlers enters receipts, rows and events.
 func redacted(m background.Move) background.Move {
 	m.Reason = clean(m.Reason, maxMessage)
-	m.Result.Reference = clean(m.Result.Reference, 128)
+	if m.Result.Reference = clean(m.Result.Reference, maxMessage); len(m.Result.Reference) > maxReference {
+		m.Result.Reference = "" // a reference that is cut would name something else
+	}
 	if f := m.Result.Failure; f != nil {
 		m.Result.Failure = &background.Failure{
 			Type: clean(f.Type, maxType), Code: clean(f.Code, maxCode), Message: clean(f.Message, maxMessage), Stack: clean(f.Stack, maxStack),
@@ -58,7 +61,7 @@ func evidence(m background.Move, before, after background.Run) receipts.Payload 
 	case receipts.AnsweredLate:
 		p.Attempt = m.Run.Attempt
 	case receipts.RetryScheduled:
-		p.NextRetryAt, p.DispatchReference = after.DueAt, dispatchReference(after)
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, dispatchReference(after), m.Reason
 	case receipts.AttemptInterrupted:
 		p.NextRetryAt = after.DueAt
 	case receipts.DeadLettered:

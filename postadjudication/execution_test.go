@@ -224,6 +224,7 @@ func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.overpays = true
 	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, 1500) }
 	r.work().mustSubmit(release(1))
 	r.atRest()

@@ -22,6 +22,7 @@ type family struct {
 	journal  *postgres.Journal
 	executor Executor
 	limit    time.Duration
+	now      func() time.Time
 }
 
 func (f *family) Name() string             { return Family }
@@ -29,11 +30,34 @@ func (f *family) TimeLimit() time.Duration { return f.limit }
 
 // Handle calls the escrow service once.
 func (f *family) Handle(ctx context.Context, a background.Attempt) background.Result {
+	if why := f.stale(a); why != "" {
+		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "claim.stale", Message: why}}
+	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
 		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
 	}
-	return resultOf(f.executor.Execute(ctx, call))
+	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
+}
+
+// staleClaim is how old a claim may be when its call is made: as much as keyMargin
+// allows for.
+const staleClaim = keyMargin
+
+// stale tells why a claim may no longer be called on, though it was right when it
+// was made: its answer, or this process, stood still since. Others may have called
+// under the operation key meanwhile, and the key's lifetime may be over.
+func (f *family) stale(a background.Attempt) string {
+	now := f.now()
+	switch {
+	case f.executor.KeyLifetime() == Forever:
+		return ""
+	case now.Sub(a.StartedAt) > staleClaim:
+		return "the claim is too old to call on"
+	case a.Run.UnknownOpen > 0 && f.over(a.Run, now):
+		return "the operation key may have expired since the claim"
+	}
+	return ""
 }
 
 // Lookup asks the escrow service what became of the run's operation key.
@@ -46,7 +70,7 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 	if err != nil {
 		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
 	}
-	return resultOf(asker.Lookup(ctx, call))
+	return resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
 }
 
 func callOf(r background.Run, attempt int) (Call, error) {
@@ -63,12 +87,16 @@ func callOf(r background.Run, attempt int) (Call, error) {
 	}, nil
 }
 
+// believable is what an executor may say it moved beyond what it was asked to: an
+// overpayment is a fact, but sums must stay exact whatever is answered.
+const believable = settlement.MaxMinor / 1024
+
 // resultOf takes an executor at its word only as far as the word makes sense: a
 // class that is none, or a success that moved nothing, is an unknown outcome.
-func resultOf(a Answer) background.Result {
+func resultOf(a Answer, asked int64) background.Result {
 	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
 	switch {
-	case a.Class == Executed && a.Moved >= 1 && a.Moved <= settlement.MaxMinor:
+	case a.Class == Executed && a.Moved >= 1 && a.Moved <= max(asked, believable):
 		r.Moved = a.Moved
 		return r
 	case a.Class == Executed:
@@ -109,7 +137,7 @@ func (f *family) decide(m background.Move, s postgres.Snapshot, around *siblings
 	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(s.Run, m.At) {
 		return postgres.Change{}, background.ErrKeyExpired
 	}
-	m = onEndedCase(m, s)
+	m = onEndedCase(onExecuted(m, s), s)
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
@@ -128,6 +156,19 @@ func (f *family) decide(m background.Move, s postgres.Snapshot, around *siblings
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: p}}
 	drafts = append(drafts, moneyDrafts(m, run, effect)...)
 	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
+}
+
+// onExecuted ends a run whose payment was learned while it ran: whatever this attempt
+// told, there is nothing left to do.
+func onExecuted(m background.Move, s postgres.Snapshot) background.Move {
+	if s.Run.Class != Executed || s.Run.State != background.Running {
+		return m
+	}
+	switch m.Fact {
+	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
+		m.Fact, m.Lookup, m.Spend, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, Executed, background.SpendNothing, time.Time{}, ""
+	}
+	return m
 }
 
 // onEndedCase ends a run whose case was ended by another payment while it ran: it
@@ -149,11 +190,14 @@ const reasonCaseEnded = "case_ended"
 // keyMayBeOver guards the call after an unknown one: past the key's lifetime the
 // escrow service would take a repetition for a new order, and pay twice.
 func (f *family) keyMayBeOver(r background.Run, at time.Time) bool {
-	if r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() {
-		return false
-	}
+	return r.UnknownOpen > 0 && !r.FirstSentAt.IsZero() && r.State.Waiting() && f.over(r, at)
+}
+
+// over reports whether the run's operation key may not outlive a call made now. A
+// clock that stands before the first call can't tell, so it may be.
+func (f *family) over(r background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
-	return life != Forever && !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit))
+	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.

@@ -49,6 +49,17 @@ func (a *siblings) paid(s postgres.Snapshot) (bool, error) {
 	return false, nil
 }
 
+// holder is the run that holds the case.
+func (a *siblings) holder(s postgres.Snapshot) (background.Run, error) {
+	if s.Case.Holder == s.Run.ID {
+		return s.Run, nil
+	}
+	if a == nil || a.head != s.Case.Head {
+		return background.Run{}, errSiblings
+	}
+	return a.runs[s.Case.Holder], nil
+}
+
 // decideLate decides on the answer of an attempt that had already ended. If the
 // call paid, that is a fact whatever has happened since: it settles the case, a run
 // of the case that waits ends as succeeded, and an open letter closes as
@@ -57,6 +68,13 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
+	}
+	holder, err := around.holder(s)
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	if holder.Operation != s.Run.Operation {
+		run.UnknownOpen = s.Run.UnknownOpen // what is unknown is so under another key
 	}
 	change := postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run}}
 	p := evidence(m, s.Run, run)
@@ -77,7 +95,7 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 	if m.Result.Class != Executed {
 		return change, nil
 	}
-	return closeHolder(m, change, around), nil
+	return closeHolder(m, change, holder), nil
 }
 
 // settleLate is the settlement after a payment that was learned late.
@@ -93,32 +111,40 @@ func settleLate(m background.Move, s postgres.Snapshot, around *siblings) (settl
 	return settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: call.Outcome, Repeated: repeated})
 }
 
-// closeHolder ends the run that holds the case, if it waits or is an open letter:
-// what it was to do is done.
-func closeHolder(m background.Move, ch postgres.Change, around *siblings) postgres.Change {
-	holder := ch.After.Run
-	same := ch.Before.Case.Holder == holder.ID
-	if !same {
-		holder = around.runs[ch.Before.Case.Holder]
+// closeHolder ends the run that holds the case, if what it was to do is done: a
+// payment under its own operation key ends it as succeeded and closes its letter as
+// reconciled. A payment under an older key leaves it alone, unless the case ended by
+// it: then a run that waits has nothing left to do, and is cancelled.
+func closeHolder(m background.Move, ch postgres.Change, holder background.Run) postgres.Change {
+	if ch.After.Run.ID == holder.ID {
+		holder = ch.After.Run
 	}
-	before := holder
-	switch {
-	case holder.State.Waiting():
-		holder.State = background.Succeeded
-	case holder.Letter == background.LetterOpen:
-		holder.Letter = background.LetterReconciled
+	before, after := holder, holder
+	draft := receipts.Draft{Run: holder.ID, Actor: actorOf(m), At: m.At, Payload: receipts.Payload{
+		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
+	}}
+	p := &draft.Payload
+	switch paid := holder.Operation == ch.Before.Run.Operation; {
+	case paid && (holder.State.Waiting() || holder.Letter == background.LetterOpen):
+		draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(Executed), m.Result.Moved, m.Result.Reference
+		p.Ended = holder.State.Waiting()
+		if after.Class, after.UnknownOpen = Executed, 0; p.Ended {
+			after.State = background.Succeeded
+		} else {
+			after.Letter = background.LetterReconciled
+		}
+	case !paid && holder.State.Waiting() && ch.After.Case.State.Progression.Ended():
+		draft.Subtype, p.Reason, p.UnknownOpen = receipts.Cancelled, reasonCaseEnded, holder.UnknownOpen
+		after.State = background.Cancelled
 	default:
 		return ch
 	}
-	holder.LastMove, holder.Class, holder.UnknownOpen = m.ID, background.Executed, 0
-	if same {
-		ch.After.Run = holder
+	after.LastMove, p.OutcomeClass = m.ID, string(after.Class)
+	if ch.After.Run.ID == holder.ID {
+		ch.After.Run = after
 	} else {
-		ch.Others = append(ch.Others, postgres.RunChange{Before: before, After: holder})
+		ch.Others = append(ch.Others, postgres.RunChange{Before: before, After: after})
 	}
-	ch.Drafts = append(ch.Drafts, receipts.Draft{Run: holder.ID, Subtype: receipts.Reconciled, Actor: actorOf(m), At: m.At, Payload: receipts.Payload{
-		Finding: string(Executed), Moved: m.Result.Moved, Reference: m.Result.Reference, OutcomeClass: string(Executed),
-		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt, Ended: before.State.Waiting(),
-	}})
+	ch.Drafts = append(ch.Drafts, draft)
 	return ch
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ type rig struct {
 	db       *sql.DB
 	moves    chan background.Move
 	stopWork func()
+	overpays bool // the escrow service pays more than it holds, as the test wants
 }
 
 func newRig(t testing.TB, change ...func(*Config)) *rig {
@@ -124,6 +126,9 @@ func (r *rig) atRest() {
 // at most once and exactly what the journal says.
 func (r *rig) sound() *Audit {
 	r.t.Helper()
+	if err := r.DrainEvents(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
 	a, err := r.Audit(context.Background())
 	if err != nil {
 		r.t.Fatal(err)
@@ -136,7 +141,7 @@ func (r *rig) sound() *Audit {
 	if a.EarlyAttempts != 0 {
 		r.t.Errorf("%d attempts before their time", a.EarlyAttempts)
 	}
-	r.escrow.judge(r.t)
+	r.judge()
 	return a
 }
 
@@ -189,13 +194,19 @@ type scriptedEscrow struct {
 	script  func(ctx context.Context, c Call) Answer // nil: pay
 	lookup  func(c Call) Answer                      // nil: by the ledger
 	life    time.Duration
-	effects map[OperationKey][]int64
+	effects []payment                // what moved money, in order; nothing is ever taken out
+	known   map[OperationKey]payment // what the service would answer from
 	calls   map[OperationKey]int
-	paid    map[string]map[settlement.Outcome]bool
+}
+
+type payment struct {
+	call  Call
+	minor int64
+	at    time.Time
 }
 
 func newEscrow() *scriptedEscrow {
-	return &scriptedEscrow{life: Forever, effects: map[OperationKey][]int64{}, calls: map[OperationKey]int{}, paid: map[string]map[settlement.Outcome]bool{}}
+	return &scriptedEscrow{life: Forever, known: map[OperationKey]payment{}, calls: map[OperationKey]int{}}
 }
 
 func (e *scriptedEscrow) KeyLifetime() time.Duration { return e.life }
@@ -211,14 +222,19 @@ func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
 	return script(ctx, c)
 }
 
-// pay moves money once for a key, and says the same of it every time.
+// pay moves money once for a key while it knows the key, and says the same of it
+// every time. Like a real service it forgets a key whose lifetime is over, and would
+// pay again.
 func (e *scriptedEscrow) pay(c Call, minor int64) Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.effects[c.OperationKey]) == 0 {
-		e.effects[c.OperationKey] = append(e.effects[c.OperationKey], minor)
+	known := e.known[c.OperationKey]
+	if known.minor == 0 || e.life != Forever && time.Since(known.at) > e.life {
+		known = payment{c, minor, time.Now()}
+		e.known[c.OperationKey] = known
+		e.effects = append(e.effects, known)
 	}
-	return Answer{Class: Executed, Moved: e.effects[c.OperationKey][0], Reference: "pay_" + c.OperationKey.String()[:8]}
+	return Answer{Class: Executed, Moved: known.minor, Reference: "pay_" + c.OperationKey.String()[:8]}
 }
 
 func (e *scriptedEscrow) Lookup(_ context.Context, c Call) Answer {
@@ -227,8 +243,8 @@ func (e *scriptedEscrow) Lookup(_ context.Context, c Call) Answer {
 	if e.lookup != nil {
 		return e.lookup(c)
 	}
-	if paid := e.effects[c.OperationKey]; len(paid) > 0 {
-		return Answer{Class: Executed, Moved: paid[0], Reference: "looked up"}
+	if paid := e.known[c.OperationKey]; paid.minor > 0 {
+		return Answer{Class: Executed, Moved: paid.minor, Reference: "looked up"}
 	}
 	return Answer{Class: NotExecuted}
 }
@@ -248,14 +264,49 @@ func (e *scriptedEscrow) totalCalls() (n int) {
 	return n
 }
 
-func (e *scriptedEscrow) judge(t testing.TB) {
-	t.Helper()
+// judge compares the escrow service's ledger, which is only ever added to, with the
+// journal: no key paid twice, no transaction paid both ways unless by generations,
+// and for each transaction exactly what the journal says was moved.
+func (r *rig) judge() {
+	r.t.Helper()
+	e := r.escrow
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for key, effects := range e.effects {
-		if len(effects) != 1 {
-			t.Errorf("operation key %s was paid %d times", key, len(effects))
+	keys, moved := map[OperationKey]int{}, map[string]map[settlement.Outcome]int64{}
+	for _, p := range e.effects {
+		if keys[p.call.OperationKey]++; keys[p.call.OperationKey] > 1 {
+			r.t.Errorf("operation key %s was paid again", p.call.OperationKey)
 		}
+		s, err := r.Status(context.Background(), p.call.Tenant, p.call.Run)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		transaction := strings.TrimSuffix(s.RetryKey, ":"+string(p.call.Outcome))
+		if moved[transaction] == nil {
+			moved[transaction] = map[settlement.Outcome]int64{}
+		}
+		moved[transaction][p.call.Outcome] += p.minor
+	}
+	rows, err := r.db.Query(`SELECT subject, released, refunded, held - released - refunded FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE unknown_open = 0`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var transaction string
+		var released, refunded, left int64
+		if err := rows.Scan(&transaction, &released, &refunded, &left); err != nil {
+			r.t.Fatal(err)
+		}
+		if m := moved[transaction]; m["release"] != released || m["refund"] != refunded {
+			r.t.Errorf("%s: the escrow service released %d and refunded %d, the journal says %d and %d", transaction, m["release"], m["refund"], released, refunded)
+		}
+		if left < 0 && !r.overpays {
+			r.t.Errorf("%s: %d more was paid than the escrow holds", transaction, -left)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		r.t.Fatal(err)
 	}
 }
 

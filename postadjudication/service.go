@@ -32,12 +32,14 @@ type Config struct {
 	Poll      time.Duration      // how often an idle asynq server looks; 5ms when 0
 	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
-	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 1s
+	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
 	Worker    string             // this process in receipts; host name and pid when empty
+	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
 
-	Logger *zap.Logger                           // none when nil; what it is given is redacted first
-	Now    func() time.Time                      // time.Now when nil
-	OnMove func(background.Move, background.Run) // called after each committed move of this process
+	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
+	Now     func() time.Time                      // time.Now when nil
+	OnMove  func(background.Move, background.Run) // called after each committed move of this process
+	OnBrake func(background.Brake)                // called after this process pulled or released a brake
 }
 
 // Service is the one public door: it takes adjudications, executes them when Run
@@ -83,6 +85,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
+		Brake: c.Brake, OnBrake: c.OnBrake,
 	})
 	if err != nil {
 		journal.Close()
@@ -112,8 +115,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.LostAfter <= 0 {
 		c.LostAfter = 15 * time.Second
 	}
-	if c.LostAfter < time.Second {
-		return c, errors.New("postadjudication: Config.LostAfter is shorter than a second; a pause of the scheduler would pass for a lost process")
+	if c.LostAfter < 3*time.Second {
+		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would pass for the loss of a process")
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -85,13 +85,17 @@ func (s *Service) submission(a Adjudication) (postgres.Submission, error) {
 	if err := a.Validate(); err != nil {
 		return postgres.Submission{}, err
 	}
-	request, err := a.request()
+	payload, err := canonicalPayload(a.Payload)
+	if err != nil {
+		return postgres.Submission{}, err
+	}
+	request, err := a.request(payload)
 	if err != nil {
 		return postgres.Submission{}, err
 	}
 	ad := admission{
 		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policy, request: request, digest: a.content(), at: s.now(),
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policy, request: request, digest: a.content(payload), at: s.now(),
 	}
 	return postgres.Submission{
 		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: ad.run, Open: ad.open, Decide: ad.decide,

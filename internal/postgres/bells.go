@@ -8,11 +8,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-const waitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3) ORDER BY r.due_at, r.id LIMIT $4`
+const waitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
+  AND NOT ` + parkedSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
 
-// Waiting lists runs that wait and are due, oldest first, strictly after the
+// Waiting lists runs that wait, are due and are not parked, oldest first, strictly after the
 // cursor. See background.Ledger.
 func (j *Journal) Waiting(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	return runs(snapshots(ctx, j.reads, waitingSQL, due, after.DueAt, after.ID.String(), limit))
 }
 
@@ -25,6 +28,8 @@ RETURNING r.id, r.bell`
 // Ring raises the bell of each run that still has the bell given and is live. See
 // background.Ledger.
 func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	c := newColumns(2)
 	byID := make(map[string]background.Run, len(rs))
 	for _, r := range rs {

@@ -75,10 +75,14 @@ func (j *Journal) attempt(ch Change, do func(sealed) (verdict, error)) (Snapshot
 // had just been read: another transaction may hold the row, so this one waits.
 func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdict, error) {
 	return j.attempt(ch, func(s sealed) (verdict, error) {
+		if !j.moveLane.enter(ctx) {
+			return lost, ErrBusy
+		}
+		defer j.moveLane.leave()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 		defer cancel()
 		defer j.announce()
-		vs, err := applyMoves(ctx, j.lane, waiting(moveSQL), []sealed{s})
+		vs, err := applyMoves(ctx, j.moveLane.db, waiting(moveSQL), []sealed{s})
 		switch {
 		case ofContention(err):
 			return lost, ErrBusy
@@ -110,6 +114,13 @@ func (j *Journal) whyLost(ctx context.Context, ch Change) error {
 		return unavailable(err)
 	case !known:
 		return background.ErrSessionLost
+	}
+	barred, err := j.braked(ctx, ch.After.Run.ID)
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case barred:
+		return background.ErrBraked
 	}
 	return nil
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
 )
 
 // What the journal answers beside the errors of package background.
 var (
 	ErrClosed         = errors.New("postgres: the journal is closed")
-	ErrBusy           = errors.New("postgres: another transaction holds the case or its escrow")
+	ErrBusy           = background.ErrBusy
 	ErrExceedsHeld    = errors.New("postgres: the escrow has no room for the amount")
 	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
 	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")

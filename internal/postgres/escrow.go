@@ -85,3 +85,11 @@ func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Esc
 	}
 	return out[0], nil
 }
+
+// EscrowSums reads, at one moment, what an escrow has committed and what its cases
+// add up to.
+func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
+	err = j.reads.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		FROM recourse.escrows e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
+	return committed, sum, err
+}

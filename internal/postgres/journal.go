@@ -20,10 +20,11 @@ import (
 // Journal is the one writer and reader of what happened. It is safe for
 // concurrent use by any number of goroutines and processes.
 type Journal struct {
-	hot   *sql.DB  // batches: one statement at a time per kind, plans pinned to indexes
-	lane  *sql.DB  // lone rows that wait for a lock, for two seconds at most
-	reads *sqlx.DB // everything that people ask
-	beats *sql.DB  // one connection: this process shows that it lives
+	hot      *sql.DB // batches: one statement at a time per kind, plans pinned to indexes
+	openLane *lane   // lone rows that wait for a lock
+	moveLane *lane
+	reads    *sqlx.DB // everything that people ask
+	beats    *sql.DB  // one connection: this process shows that it lives
 
 	sequence  *sql.DB       // sequencers, each with a connection that keeps the lock
 	committed chan struct{} // this process has written receipts
@@ -68,11 +69,10 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	if j.hot, err = pool(databaseURL, 6, plans); err != nil {
 		return nil, err
 	}
-	lane := map[string]string{"lock_timeout": "2000"}
-	for k, v := range plans {
-		lane[k] = v
+	if j.openLane, err = newLane(databaseURL); err != nil {
+		return nil, err
 	}
-	if j.lane, err = pool(databaseURL, 4, lane); err != nil {
+	if j.moveLane, err = newLane(databaseURL); err != nil {
 		return nil, err
 	}
 	reads, err := pool(databaseURL, 10, nil)
@@ -129,7 +129,7 @@ func (j *Journal) Close() {
 // closePools lets the connections go. Nothing is left to be written by then, and
 // a connection that broke before has no farewell to fail.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.hot, j.lane, j.reads.DB, j.beats, j.sequence} {
+	for _, db := range []*sql.DB{j.hot, j.openLane.db, j.moveLane.db, j.reads.DB, j.beats, j.sequence} {
 		_ = db.Close()
 	}
 }

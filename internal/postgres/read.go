@@ -18,7 +18,7 @@ import (
 // snapshotSQL reads runs with their cases; a WHERE clause follows it.
 const snapshotSQL = `
 SELECT r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
-  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.unheard, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
   r.reason AS why, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
@@ -47,6 +47,7 @@ type row struct {
 	Class        string        `db:"class"`
 	Token        uuid.NullUUID `db:"token"`
 	SessionID    uuid.NullUUID `db:"session_id"`
+	Unheard      int64         `db:"unheard"`
 	LastMove     uuid.UUID     `db:"last_move"`
 	CancelAsked  bool          `db:"cancel_asked"`
 	CancelBy     string        `db:"cancel_by"`
@@ -94,7 +95,7 @@ func (r *row) snapshot() (Snapshot, error) {
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
 		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
 		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
-		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, Unheard: uint64(r.Unheard), LastMove: r.LastMove, CancelAsked: r.CancelAsked,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen,
 	}
@@ -168,6 +169,8 @@ func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run
 
 // Snapshot reads a run and its case as they are now.
 func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	c := newColumns(1)
 	c.id(id)
 	return one(snapshots(ctx, j.reads, byRunsSQL, c.args()...))
@@ -175,6 +178,8 @@ func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, 
 
 // SubjectSnapshot reads a case by its subject, with the run that holds it.
 func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	return ofSubject(ctx, j.reads, tenant, kind, subject)
 }
 
@@ -182,5 +187,7 @@ const byCaseSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY
 
 // CaseRuns reads all runs of a tenant's case, oldest first.
 func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	return snapshots(ctx, j.reads, byCaseSQL, tenant, id.String())
 }

@@ -32,6 +32,8 @@ func (j *Journal) Beat(ctx context.Context, id background.SessionID) (bool, erro
 
 // Sessions lists all sessions.
 func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	var rows []struct {
 		ID        uuid.UUID `db:"id"`
 		Worker    string    `db:"worker"`
@@ -65,6 +67,8 @@ const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND r.ses
 
 // Orphans lists running runs that were claimed under a session.
 func (j *Journal) Orphans(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
 	return runs(snapshots(ctx, j.reads, orphansSQL, id, limit))
 }
 

@@ -17,10 +17,11 @@ import (
 // Every guard sits in kc and kr, which lock the newest rows, cases before runs
 // before escrows, each by id; the only further condition is room in the escrow,
 // decided in fit on its locked row. Nothing behind fit can fail for one row.
-// A claim also needs its session, locked so that it is not declared lost meanwhile.
+// A claim also needs its session, locked so that it is not declared lost meanwhile,
+// and no brake that bars the run.
 // With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
 //
-//	$1..$26 cases · $27..$47 runs · $48..$61 new runs · $62..$71 receipts
+//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts
 //	returns the case ids that were written, and those that the escrow can't hold
 const moveSQL = `
 WITH b AS MATERIALIZED (
@@ -33,10 +34,10 @@ WITH b AS MATERIALIZED (
 ), u AS MATERIALIZED (
   SELECT * FROM unnest($27::uuid[],$28::uuid[],$29::text[],$30::int[],$31::uuid[],$32::bool[],
     $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
-    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[])
+    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::bigint[])
   AS t(run,case_id,state,attempt,token,cancel_seen,
     new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
-    why,error_type,error_code,error_text,session)
+    why,error_type,error_code,error_text,session,unheard)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), kc AS MATERIALIZED (
@@ -46,10 +47,11 @@ WITH b AS MATERIALIZED (
 ), kr AS MATERIALIZED (
   SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
   WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_asked = u.cancel_seen
-    AND (u.new_state <> 'running' OR u.session IN (SELECT id FROM alive))
+    AND (u.new_state <> 'running' OR u.session IN (SELECT id FROM alive) AND NOT ` + barredSQL + `)
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
-  SELECT b.* FROM b JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id AND l.locked = b.runs
+  SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
+  WHERE coalesce(l.locked, 0) = b.runs
 ), e AS MATERIALIZED (
   SELECT e.id, e.held - e.committed AS free FROM recourse.escrows e
   WHERE e.id IN (SELECT escrow_id FROM ok WHERE commits <> 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
@@ -66,25 +68,25 @@ WITH b AS MATERIALIZED (
 ), r AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
     holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
-    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
+    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, unheard = u.unheard, last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
     reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
   SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
-  FROM unnest($48::uuid[],$49::uuid[],$50::text[],$51::text[],$52::text[],$53::bytea[],$54::text[],$55::text[],$56::text[],$57::bytea[],$58::uuid[],$59::timestamptz[],$60::uuid[],$61::bytea[])
+  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[])
     AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
-  SELECT t.key, t.case_id, t.request FROM unnest($53::bytea[],$49::uuid[],$61::bytea[]) AS t(key,case_id,request)
+  SELECT t.key, t.case_id, t.request FROM unnest($54::bytea[],$50::uuid[],$62::bytea[]) AS t(key,case_id,request)
   JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
   FROM (SELECT f.escrow_id, sum(f.commits) AS delta FROM fit f WHERE f.fits AND f.commits <> 0 GROUP BY 1) s WHERE e.id = s.escrow_id
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest($62::uuid[],$63::bigint[],$64::uuid[],$65::text[],$66::text[],$67::text[],$68::text[],$69::timestamptz[],$70::text[],$71::bytea[])
+  SELECT t.* FROM unnest($63::uuid[],$64::bigint[],$65::uuid[],$66::text[],$67::text[],$68::text[],$69::text[],$70::timestamptz[],$71::text[],$72::bytea[])
     AS t(case_id,seq,run_id,tenant,source,subtype,actor,at,body,link) JOIN c ON c.id = t.case_id
   RETURNING case_id, seq, tenant
 ), p AS (
@@ -133,11 +135,13 @@ func seal(ch Change) (sealed, error) {
 }
 
 func moveArgs(rows []sealed) []any {
-	cases, runs, fresh, trail := newColumns(26), newColumns(21), newColumns(14), newColumns(10)
+	cases, runs, fresh, trail := newColumns(26), newColumns(22), newColumns(14), newColumns(10)
 	for i := range rows {
 		ch := &rows[i]
 		addCase(cases, ch)
-		addRun(runs, ch.Before.Run, ch.After.Run)
+		if ch.After.Case.Kind != KindOperations {
+			addRun(runs, ch.Before.Run, ch.After.Run)
+		}
 		for _, o := range ch.Others {
 			addRun(runs, o.Before, o.After)
 		}
@@ -159,7 +163,7 @@ func addCase(c *columns, ch *sealed) {
 	c.id(after.ID)
 	c.int(before.Head.Seq)
 	c.bytes(before.Head.Link[:])
-	c.int(int64(1 + len(ch.Others)))
+	c.int(int64(ch.runs()))
 	c.int(ch.head.Seq)
 	c.bytes(ch.head.Link[:])
 	s := after.State
@@ -215,6 +219,7 @@ func addRun(c *columns, before, after background.Run) {
 	c.str(f.Code)
 	c.str(f.Message)
 	c.id(after.Session)
+	c.int(int64(after.Unheard))
 }
 
 func addNewRun(c *columns, r background.Run) {

@@ -38,7 +38,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 		if err == nil {
 			j.recent.Add(snap.Run.ID, snap)
 		}
-		if err != errExists {
+		if !errors.Is(err, errExists) {
 			return snap, err
 		}
 		seen, err := ofSubject(ctx, j.hot, s.Tenant, s.Kind, s.Subject)
@@ -117,7 +117,26 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(sealed) (open
 	if err != nil {
 		return Snapshot{}, err
 	}
+	if o.verdict == overHeld || o.verdict == mismatched {
+		// What commits while this statement waits for the subject is in the escrow that
+		// it reads, but not in the snapshot that it looks for the subject in.
+		if err := j.absent(ctx, j.hot, ch.After.Case); err != nil {
+			return Snapshot{}, err
+		}
+	}
 	return openedAs(row, o)
+}
+
+// absent looks for a case in a statement, and so a snapshot, of its own: errExists
+// when it is there.
+func (j *Journal) absent(ctx context.Context, q querier, c Case) error {
+	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
+	case err != nil:
+		return unavailable(err)
+	case len(seen) > 0:
+		return errExists
+	}
+	return nil
 }
 
 // openedAs is the snapshot of a case that was opened, or why it was not.
@@ -141,13 +160,17 @@ func openedAs(row sealed, o opened) (Snapshot, error) {
 // waits for it, two seconds at most. It also decides alone what did not fit into
 // its escrow in company.
 func (j *Journal) openAlone(ctx context.Context, row sealed) (opened, error) {
+	if !j.openLane.enter(ctx) {
+		return opened{}, ErrBusy
+	}
+	defer j.openLane.leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
 	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
 		return opened{}, unavailable(err)
 	}
 	defer j.announce()
-	out, err := applyOpens(ctx, j.lane, locking(openSQL), []sealed{row})
+	out, err := applyOpens(ctx, j.openLane.db, locking(openSQL), []sealed{row})
 	switch {
 	case ofContention(err):
 		return opened{}, ErrBusy
@@ -170,7 +193,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 		return Snapshot{}, err
 	}
 	snap, err := j.openTx(ctx, tx, opening)
-	if err != errExists {
+	if !errors.Is(err, errExists) {
 		return snap, err
 	}
 	seen, err := ofSubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
@@ -221,6 +244,11 @@ func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (Snapshot, 
 					return Snapshot{}, err
 				}
 				continue
+			}
+		}
+		if v := out[0].verdict; v == overHeld || v == mismatched {
+			if err := j.absent(ctx, tx, ch.After.Case); err != nil {
+				return Snapshot{}, err
 			}
 		}
 		return openedAs(row, out[0])

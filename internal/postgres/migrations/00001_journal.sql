@@ -88,6 +88,7 @@ CREATE TABLE recourse.runs (
     token         uuid,
     last_move     uuid NOT NULL,
     session_id    uuid,
+    unheard       bigint NOT NULL DEFAULT 0,
     cancel_asked  bool NOT NULL DEFAULT false,
     cancel_by     text NOT NULL DEFAULT '',
     cancel_reason text NOT NULL DEFAULT '',

@@ -1,0 +1,369 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// reader goes through a tenant's events in pages of an odd size until it is told
+// to stop and has come to the end.
+type reader struct {
+	events []Event
+	next   Position
+}
+
+func (d *reader) page(t *testing.T, s *Service, tenant string, limit int) bool {
+	t.Helper()
+	events, next, err := s.Events(context.Background(), tenant, d.next, limit)
+	if err != nil {
+		return true // the connection may be killed; the cursor stays
+	}
+	if next < d.next {
+		t.Fatalf("the position fell from %d to %d", d.next, next)
+	}
+	for _, e := range events {
+		if e.Position <= d.next || e.Position > next {
+			t.Fatalf("event at %d, read after %d up to %d", e.Position, d.next, next)
+		}
+		d.next = e.Position
+	}
+	d.events, d.next = append(d.events, events...), next
+	return len(events) > 0
+}
+
+// letters counts the dead letters told of by run, and checks the order in each case.
+func (d *reader) letters(t *testing.T) map[background.RunID]int {
+	t.Helper()
+	seen, last := map[string]bool{}, map[receipts.CaseID]int64{}
+	out := map[background.RunID]int{}
+	for _, e := range d.events {
+		if seen[e.ID] {
+			t.Fatalf("event %s was read twice", e.ID)
+		}
+		seen[e.ID] = true
+		var seq, place int64
+		if parts := strings.Split(e.ID, "."); len(parts) != 3 {
+			t.Fatalf("id %s", e.ID)
+		} else {
+			seq, place = number(t, parts[1]), number(t, parts[2])
+		}
+		if at := seq*perReceipt + place; at <= last[e.Case] {
+			t.Fatalf("%s comes after a later one of its case", e.ID)
+		} else {
+			last[e.Case] = at
+		}
+		if e.Type == receipts.RunDeadLettered {
+			out[e.Run]++
+		}
+	}
+	return out
+}
+
+func number(t *testing.T, s string) (n int64) {
+	t.Helper()
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			t.Fatalf("%q is no number", s)
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n
+}
+
+func (r *rig) drained() {
+	r.t.Helper()
+	if err := r.DrainEvents(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Sixteen writers in two processes, whose connections are killed again and again,
+// the sequencer's among them: a reader with a cursor sees every dead letter once.
+func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	other := joinRig(t, r.url, r.redis, r.escrow).work()
+	const writers, each = 16, 8
+	stopKilling := r.killing(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+		AND (pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted) OR random() < 0.1)`)
+	var read reader
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for more := true; more; {
+			select {
+			case <-stop:
+				more = read.page(t, r.Service, "acme", 7)
+			default:
+				read.page(t, r.Service, "acme", 7)
+			}
+		}
+	}()
+	var all sync.WaitGroup
+	for w := range writers {
+		from := []*rig{r, other}[w%2]
+		all.Go(func() {
+			for i := range each {
+				for {
+					s, err := from.Submit(context.Background(), release(w*each+i))
+					if err == nil && (s.Reply.Accepted() || s.Reply == DeadLettered) {
+						break
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	r.untilTrying("all dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, writers*each)
+	stopKilling()
+	r.drained()
+	close(stop)
+	<-done
+	letters := read.letters(t)
+	if len(letters) != writers*each {
+		t.Errorf("%d dead letters read of %d", len(letters), writers*each)
+	}
+	for run, n := range letters {
+		if n != 1 {
+			t.Errorf("the letter of %s was told %d times", run, n)
+		}
+	}
+	if n := r.count(`SELECT max(last) - (SELECT count(*) FROM recourse.receipts) FROM recourse.event_log`); n != 0 {
+		t.Errorf("the last number is off the count of receipts by %d", n)
+	}
+	r.sound()
+}
+
+// killing runs a statement that kills every 40ms, until the answer is called.
+func (r *rig) killing(statement string) (stop func()) {
+	r.t.Helper()
+	assassin, err := r.db.Conn(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		tick := time.NewTicker(40 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				if _, err := assassin.ExecContext(context.Background(), statement); err != nil {
+					r.t.Error(err)
+				}
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		killer.Wait()
+		if err := assassin.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// A dead letter tells why and after how many attempts, and its run's failure is the
+// last that is told of the run.
+func TestADeadLetterIsToldWithItsReasonAndAttempts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	s := r.mustSubmit(release(1))
+	r.atRest()
+	r.drained()
+	var d reader
+	for d.page(t, r.Service, "acme", 3) {
+	}
+	var told []string
+	for _, e := range d.events {
+		told = append(told, string(e.Type))
+		if e.Type != receipts.RunDeadLettered {
+			continue
+		}
+		if want := (receipts.EventData{RunID: s.Run, NodeID: receipts.Node, Reason: "retry_exhausted: http.rate_limited", Attempts: 3}); e.Data != want {
+			t.Errorf("%+v", e.Data)
+		}
+	}
+	want := "run.created run.started node.started node.retried node.started node.retried node.started node.failed run.dead_lettered run.failed"
+	if got := strings.Join(told, " "); got != want {
+		t.Errorf("%s", got)
+	}
+	again, next, err := r.Events(context.Background(), "acme", 0, MostEvents)
+	if err != nil || next != d.next || !slices.EqualFunc(again, d.events, func(a, b Event) bool { return a.ID == b.ID && a.Position == b.Position }) {
+		t.Errorf("a second reading differs: %v", err)
+	}
+	for i, e := range again { // any event's position is a cursor
+		if rest, _, err := r.Events(context.Background(), "acme", e.Position, MostEvents); err != nil || len(rest) != len(again)-i-1 {
+			t.Errorf("after %s: %d of %d, %v", e.ID, len(rest), len(again)-i-1, err)
+		}
+	}
+	r.sound()
+}
+
+// When the sequencer's connection dies, another process numbers within seconds.
+func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	holder, follower := r.journal.Sequencer(), joinRig(t, r.url, r.redis, r.escrow).journal.Sequencer()
+	ctx := context.Background()
+	r.mustSubmit(release(1))
+	if step, err := holder.Step(ctx); err != nil || !step.Holds || step.Rows != 1 || len(step.Tenants) != 1 {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	r.mustSubmit(release(2))
+	if step, err := follower.Step(ctx); err != nil || step.Holds || step.Rows != 0 {
+		t.Fatalf("a second process numbers beside the first: %+v, %v", step, err)
+	}
+	if n := r.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 1 {
+		t.Fatalf("%d holders", n)
+	}
+	r.until("the lock is free", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	if step, err := follower.Step(ctx); err != nil || !step.Holds || step.Rows != 1 {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	if _, err := holder.Step(ctx); err == nil {
+		t.Error("the old holder numbers over a dead connection")
+	}
+	if step, err := holder.Step(ctx); err != nil || step.Holds {
+		t.Errorf("the old holder begins anew: %+v, %v", step, err)
+	}
+	if err := errors.Join(follower.Release(), holder.Release()); err != nil {
+		t.Error(err)
+	}
+	r.sound()
+}
+
+// What a caller's transaction commits late comes late, and is not missed, though
+// later ids were numbered before it.
+func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := r.SubmitTx(ctx, tx, release(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mustSubmit(release(2))
+	r.drained()
+	events, next, err := r.Events(ctx, "acme", 0, 10)
+	if err != nil || len(events) != 1 || events[0].Run == late.Run {
+		t.Fatalf("%+v, %v", events, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.drained()
+	if events, _, err = r.Events(ctx, "acme", next, 10); err != nil || len(events) != 1 || events[0].Run != late.Run {
+		t.Fatalf("%+v, %v", events, err)
+	}
+	r.sound()
+}
+
+func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	var batch []Adjudication
+	for n := range 40 {
+		a := release(n)
+		if n%2 == 1 {
+			a.Tenant = "bank"
+		}
+		batch = append(batch, a)
+	}
+	if _, errs := r.SubmitBatch(ctx, batch); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	r.drained()
+	places := map[Position]bool{}
+	for _, tenant := range []string{"acme", "bank"} {
+		events, _, err := r.Events(ctx, tenant, 0, MostEvents)
+		if err != nil || len(events) != 20 {
+			t.Errorf("%s: %d events, %v", tenant, len(events), err)
+		}
+		for _, e := range events {
+			if e.Tenant != tenant || places[e.Position] {
+				t.Errorf("%s reads %+v", tenant, e)
+			}
+			places[e.Position] = true
+		}
+	}
+	for _, nobody := range []string{"", "other"} {
+		if events, next, err := r.Events(ctx, nobody, 5, 10); err != nil || len(events) != 0 || next != 5 {
+			t.Errorf("%q: %v, %d, %v", nobody, events, next, err)
+		}
+	}
+	if events, _, err := r.WaitEvents(ctx, "", 0, 10); err != nil || events != nil {
+		t.Errorf("%v, %v", events, err)
+	}
+	var field *FieldError
+	if _, _, err := r.Events(ctx, "acme", -1, 10); !errors.As(err, &field) {
+		t.Errorf("negative position: %v", err)
+	}
+	if _, _, err := r.Events(ctx, "acme", 0, 0); !errors.As(err, &field) {
+		t.Errorf("no limit: %v", err)
+	}
+	r.sound()
+}
+
+// A waiting reader gets what comes, from this process or another, and nothing when
+// its time is over.
+func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
+	var after [2]Position
+	for i, from := range []*rig{r, elsewhere} {
+		got := make(chan []Event, 2)
+		for k, who := range []*rig{r, elsewhere} {
+			go func() {
+				events, next, err := who.WaitEvents(context.Background(), "acme", after[k], 100)
+				if err != nil {
+					t.Error(err)
+				}
+				after[k] = next
+				got <- events
+			}()
+		}
+		s := from.mustSubmit(release(i))
+		for range 2 {
+			if events := <-got; len(events) == 0 || events[0].Type != receipts.RunCreated || events[0].Run != s.Run {
+				t.Errorf("%+v", events)
+			}
+		}
+		r.atRest()
+		r.drained()
+		for k := range after {
+			_, next, err := r.Events(context.Background(), "acme", after[k], 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after[k] = next
+		}
+	}
+	over, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	if events, next, err := r.WaitEvents(over, "acme", after[0], 100); err != nil || len(events) != 0 || next != after[0] {
+		t.Errorf("%v, %d, %v", events, next, err)
+	}
+	r.sound()
+}
