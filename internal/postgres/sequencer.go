@@ -43,7 +43,7 @@ const (
 
 	// SequencerIdle is how long the server keeps the lock of a holder that says
 	// nothing, such as one that is frozen; a holder must step more often.
-	SequencerIdle = 10 * time.Second
+	SequencerIdle = 5 * time.Second
 )
 
 // sequenceSQL numbers what it sees, which is committed, and removes it from the
