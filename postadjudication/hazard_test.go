@@ -1,0 +1,184 @@
+package postadjudication
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// A lookup that finds nothing proves nothing while the call is still on its way.
+func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
+	answer := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	opposite := refund(1)
+	opposite.Generation = 2
+	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+		t.Errorf("the opposite outcome while a call is out: %s", got.Reply)
+	}
+	close(answer)
+	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// A late answer under an older key neither ends nor clears the run of a newer one.
+func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
+	late, go2 := make(chan struct{}), make(chan struct{})
+	r.escrow.script = func(ctx context.Context, c Call) Answer {
+		switch {
+		case c.Outcome == settlement.Refund:
+			<-go2
+			return r.escrow.pay(c, c.Amount.Minor)
+		case c.Attempt == 1:
+			<-late
+			return r.escrow.pay(c, 400)
+		}
+		return r.escrow.pay(c, 400)
+	}
+	first := r.work().mustSubmit(release(1))
+	r.until("paid in part", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'partially-settled')`)
+	r.stopWork()
+	next := refund(1)
+	next.Generation, next.Amount = 2, euros(600)
+	second := r.mustSubmit(next)
+	if second.Reply != Created {
+		t.Fatalf("the rest: %s", second.Reply)
+	}
+	close(late)
+	r.until("told late", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	if st, err := r.Status(context.Background(), "acme", second.Run); err != nil || st.State != background.Pending || st.Class != "" {
+		t.Errorf("the newer run: %+v, %v", st, err)
+	}
+	if st, err := r.Status(context.Background(), "acme", first.Run); err != nil || st.State != background.Succeeded {
+		t.Errorf("the older run: %+v, %v", st, err)
+	}
+	close(go2)
+	joinRig(t, r.url, r.redis, r.escrow).work()
+	r.atRest()
+	if c := r.caseOf(next); c.Released != 400 || c.Refunded != 600 || c.Progression != settlement.Refunded {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// A claim whose answer took too long is not called on: the operation key may be over.
+func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.BaseDelay = 500 * time.Millisecond })
+	r.escrow.life = 2 * time.Second
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.pay(c, c.Amount.Minor)
+		return noAnswer()
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the first attempt ended", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR UPDATE`, s.Case.String()); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(3 * time.Second) // past the key's lifetime: what the test is about
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if n := r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	r.sound()
+}
+
+// Contention for one escrow is not an outage: other runs go on.
+func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 999 {
+			return r.escrow.pay(c, 400) // a part: its rest is freed, which needs the escrow
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := release(1)
+	part.Amount = euros(999)
+	r.mustSubmit(part)
+	if _, err := tx.Exec(`SELECT FROM recourse.escrows FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	r.work()
+	r.until("the part is being paid", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	var all sync.WaitGroup
+	for n := 2; n < 12; n++ {
+		all.Go(func() { r.mustSubmit(release(n)) })
+	}
+	all.Wait()
+	r.until("the others settled", `SELECT count(*) = 10 FROM recourse.cases WHERE progression = 'settled'`)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	r.sound()
+}
+
+// What an executor cannot have moved is not taken for a fact, and stops nobody.
+func TestAnAbsurdAmountIsAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Tenant == "acme" && c.Amount.Minor == 999 {
+			return Answer{Class: Executed, Moved: settlement.MaxMinor}
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	absurd := release(1)
+	absurd.Amount = euros(999)
+	r.work()
+	s := r.mustSubmit(absurd)
+	r.mustSubmit(release(2))
+	r.atRest()
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.DeadLettered || st.Class != Unknown {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+func TestAPayloadIsComparedAndKeptInCanonicalForm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := release(1)
+	a.Payload = []byte(`{"a": 1, "b": 2}`)
+	first := r.mustSubmit(a)
+	a.Payload = []byte(`{"b":2,"a":1.0}`)
+	if s := r.mustSubmit(a); s.Reply != Deduplicated || s.Run != first.Run {
+		t.Errorf("the same in another order: %+v", s)
+	}
+	for _, bad := range []string{`{"invoice":12345678901234567891}`, `{"deep":[{"n":9007199254740993}]}`, `{"x":1e999}`, `[]`, `{"a":1}{}`, `{`} {
+		a := release(2)
+		a.Payload = []byte(bad)
+		if _, err := r.Submit(context.Background(), a); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
