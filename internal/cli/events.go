@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// watching says which events are asked for.
+type watching struct {
+	options app.Options
+	tenant  string
+	after   int64
+	limit   int
+	follow  bool
+}
+
+func (c *command) events() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use: "events", Short: "Read what happened to a tenant's runs, in order, from a position on", Args: exactly(),
+		Long: `Read what happened to a tenant's runs, in order, from a position on. Every event has a
+position; give the last one to --after and you miss nothing and see nothing twice.
+
+With --follow, wait for what comes until interrupted; --json then writes one object
+a line for each event. Events are readable as long as recourse serve runs somewhere.`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := w.check(cmd); err != nil {
+				return err
+			}
+			service, err := c.open(cmd.Context(), w.options)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			if w.follow {
+				return c.followEvents(cmd.Context(), service, w)
+			}
+			return c.listEvents(cmd.Context(), service, w)
+		},
+	}
+	f := cmd.Flags()
+	w.options.BindServers(f)
+	tenantFlag(f, &w.tenant)
+	f.Int64Var(&w.after, "after", 0, "begin after this position")
+	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MostEvents))
+	f.BoolVar(&w.follow, "follow", false, "wait for what comes")
+	return cmd
+}
+
+func (w *watching) check(cmd *cobra.Command) error {
+	if err := needTenant(cmd, w.tenant); err != nil {
+		return err
+	}
+	switch {
+	case w.limit < 1 || w.limit > postadjudication.MostEvents:
+		return usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MostEvents))
+	case w.follow && cmd.Flags().Changed("limit"):
+		return usage(cmd, errors.New("--limit and --follow exclude each other"))
+	case w.after < 0:
+		return usage(cmd, errors.New("--after is negative"))
+	}
+	return nil
+}
+
+// told is the answer of events. Next is where to go on.
+type told struct {
+	Events []postadjudication.Event  `json:"events"`
+	Next   postadjudication.Position `json:"next"`
+}
+
+func (c *command) listEvents(ctx context.Context, service *postadjudication.Service, w watching) error {
+	events, next, err := service.Events(ctx, w.tenant, postadjudication.Position(w.after), w.limit)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.answer(told{append([]postadjudication.Event{}, events...), next})
+	}
+	s := screen.New(c.Out)
+	rows := make([][]string, len(events))
+	for i, e := range events {
+		rows[i] = []string{strconv.FormatInt(int64(e.Position), 10), stamp(e.At), string(e.Type), e.Run.String(), happening(e)}
+	}
+	s.Table([]screen.Column{
+		{Name: "Position", Right: true}, {Name: "Time (UTC)", Spare: true}, {Name: "Event"}, {Name: "Run"}, {Name: "What", Wraps: true},
+	}, rows)
+	if len(events) == w.limit {
+		s.Text("There may be more: --after %d", next)
+	}
+	return s.Err()
+}
+
+// followEvents writes events as they come, until ctx ends; that is how following
+// ends well.
+func (c *command) followEvents(ctx context.Context, service *postadjudication.Service, w watching) error {
+	c.told = true
+	for after := postadjudication.Position(w.after); ctx.Err() == nil; {
+		events, next, err := service.WaitEvents(ctx, w.tenant, after, postadjudication.MostEvents)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if err := c.eventLine(e); err != nil {
+				return err
+			}
+		}
+		after = next
+	}
+	return nil
+}
+
+func (c *command) eventLine(e postadjudication.Event) error {
+	if c.json {
+		return c.encode(e)
+	}
+	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, stamp(e.At), e.Run, e.Type, happening(e)))
+	_, err := fmt.Fprintln(c.Out, line)
+	return err
+}
+
+// happening is what an event says beyond its type, in a few words.
+func happening(e postadjudication.Event) string {
+	d := e.Data
+	var words []string
+	add := func(format string, value any, given bool) {
+		if given {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	add("attempt %d", d.Attempt, d.Attempt > 0)
+	add("attempts %d", d.Attempts, d.Attempts > 0)
+	add("%s", d.RetryKey, d.RetryKey != "")
+	add("%s", d.Reason, d.Reason != "")
+	if d.Error != nil && d.Reason == "" {
+		words = append(words, d.Error.Code)
+	}
+	add("known: %s", d.OutcomeClass, d.OutcomeClass != "")
+	add("moved %d in minor units", d.Moved, d.Moved > 0)
+	add("found %s", d.Finding, d.Finding != "")
+	add("fork %s", d.NewRunID, !d.NewRunID.IsZero())
+	add("excess %d in minor units", d.Excess, d.Excess > 0)
+	add("by %s", d.CancelledBy, d.CancelledBy != "")
+	add("case %s", d.SettlementStatus, d.SettlementStatus != "")
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,137 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// until waits for a sequencer to get the lock.
+func until(t *testing.T, s *postgres.Sequencer, limit time.Duration) {
+	t.Helper()
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		step, err := s.Step(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step.Holds {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-deadline.C:
+			t.Fatalf("the sequence is not free after %s", limit)
+		}
+	}
+}
+
+// A holder that stands still, as a frozen process does, loses the lock.
+func TestAHolderThatStandsStillMakesWay(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j := open(t, url)
+	frozen, other := j.Sequencer(), open(t, url).Sequencer()
+	until(t, frozen, time.Second)
+	submit(t, j)
+	until(t, other, postgres.SequencerIdle+20*time.Second)
+	if _, err := frozen.Step(context.Background()); err == nil {
+		t.Error("the frozen holder goes on as if nothing had happened")
+	}
+	if step, err := frozen.Step(context.Background()); err != nil || step.Holds {
+		t.Errorf("%+v, %v", step, err)
+	}
+	if err := errors.Join(frozen.Release(), other.Release()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReleaseLetsAnotherHold(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	a, b := open(t, url).Sequencer(), open(t, url).Sequencer()
+	for _, s := range []*postgres.Sequencer{a, b, a} {
+		until(t, s, 10*time.Second)
+		if err := s.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Release(); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
+// What is wrong with the order of events is found: a receipt without a place, one
+// with two, a place without a receipt, a case told backwards, a missing number.
+func TestAWrongOrderOfEventsIsFound(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, harm := range map[string]string{
+		"no place":    `DELETE FROM recourse.event_log`,
+		"two places":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, seqs FROM recourse.event_log`,
+		"no receipt":  `INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, case_ids, '{9}' FROM recourse.event_log`,
+		"other owner": `INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT 2, 'bank', case_ids, seqs FROM recourse.event_log`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := testkit.Migrated(t)
+			j, db := open(t, url), database(t, url)
+			submit(t, j)
+			if err := j.Drain(ctx); err != nil {
+				t.Fatal(err)
+			}
+			tenant := "acme"
+			if name == "other owner" {
+				tenant = "bank"
+			}
+			if what, err := j.Misplaced(ctx, tenant); err != nil || what != "" {
+				t.Fatalf("before: %q, %v", what, err)
+			}
+			if _, err := db.Exec(`SET session_replication_role = replica; ` + harm); err != nil {
+				t.Fatal(err)
+			}
+			if what, err := j.Misplaced(ctx, tenant); err != nil || what == "" {
+				t.Errorf("not found: %q, %v", what, err)
+			}
+		})
+	}
+	t.Run("gap", func(t *testing.T) {
+		t.Parallel()
+		url := testkit.Migrated(t)
+		j, db := open(t, url), database(t, url)
+		submit(t, j)
+		if err := j.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := j.Gap(ctx); err != nil || at != 0 {
+			t.Fatalf("before: %d, %v", at, err)
+		}
+		if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT 3, tenant, case_ids, seqs FROM recourse.event_log`); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := j.Gap(ctx); err != nil || at != 3 {
+			t.Errorf("%d, %v", at, err)
+		}
+	})
+}
+
+// The order of events can't be changed once it is told.
+func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	submit(t, j)
+	if err := j.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{`UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`, `TRUNCATE recourse.event_log`} {
+		if _, err := db.Exec(q); err == nil {
+			t.Errorf("%s was done", q)
+		}
+	}
+}
