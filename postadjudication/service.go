@@ -75,6 +75,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
 	// Without an executor the family still names its queues; Run refuses to start.
 	families := []background.Family{&family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -16,7 +17,13 @@ const waitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.du
 func (j *Journal) Waiting(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return runs(snapshots(ctx, j.reads, waitingSQL, due, after.DueAt, after.ID.String(), limit))
+	found, err := snapshots(ctx, j.reads, waitingSQL, due, after.DueAt, after.ID.String(), limit)
+	var bad unreadable
+	if errors.As(err, &bad) {
+		j.Warn(bad) // who can read them rings for them
+		err = nil
+	}
+	return runs(found, err)
 }
 
 const ringSQL = `

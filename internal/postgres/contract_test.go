@@ -27,8 +27,14 @@ func open(t testing.TB, url string) *postgres.Journal {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
+	if err := j.Enlist(context.Background(), background.Session{ID: session, Worker: "test", StartedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
 	return j
 }
+
+// session is the one that all claims of these tests are made under.
+var session = uuid.New()
 
 func database(t testing.TB, url string) *sql.DB {
 	t.Helper()

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -40,9 +42,16 @@ func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 	for _, s := range found {
 		byID[s.Run.ID] = s
 	}
+	var bad unreadable
+	if errors.As(err, &bad) {
+		err = nil
+	}
 	for i, id := range ids {
 		s, ok := byID[id]
+		at := slices.IndexFunc(bad, func(u unreadableRun) bool { return u.id == id })
 		switch {
+		case at >= 0:
+			out[i].err = unavailable(bad[at].err)
 		case err != nil:
 			out[i].err = unavailable(err)
 		case !ok:

@@ -20,6 +20,10 @@ import (
 // Journal is the one writer and reader of what happened. It is safe for
 // concurrent use by any number of goroutines and processes.
 type Journal struct {
+	// Warn is told what the journal passed over; set it before use. It does nothing
+	// at first.
+	Warn func(error)
+
 	hot      *sql.DB // batches: one statement at a time per kind, plans pinned to indexes
 	openLane *lane   // lone rows that wait for a lock
 	moveLane *lane
@@ -64,7 +68,7 @@ var plans = map[string]string{
 // Open connects to a database whose schema is current. It returns ErrSchema when
 // it is not, without changing anything.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
-	j := &Journal{committed: make(chan struct{}, 1)}
+	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
 	if j.hot, err = pool(databaseURL, 6, plans); err != nil {
 		return nil, err

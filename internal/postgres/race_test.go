@@ -51,7 +51,7 @@ func move(fact receipts.Subtype, seen background.Run) background.Move {
 	m := background.Move{ID: uuid.New(), Run: seen, Fact: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
 	switch fact {
 	case receipts.AttemptStarted:
-		m.Token = uuid.New()
+		m.Token, m.Session = uuid.New(), session
 	case receipts.RetryScheduled:
 		m.NextRetryAt, m.Spend, m.Result.Class = m.At, background.SpendAttempt, background.NotExecuted
 	case receipts.AttemptInterrupted:

@@ -133,13 +133,33 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	if err := sqlx.StructScan(rows, &lines); err != nil {
 		return nil, err
 	}
-	out := make([]Snapshot, len(lines))
+	out := make([]Snapshot, 0, len(lines))
+	var bad unreadable
 	for i := range lines {
-		if out[i], err = lines[i].snapshot(); err != nil {
-			return nil, err
+		s, err := lines[i].snapshot()
+		if err != nil {
+			bad = append(bad, unreadableRun{background.RunID(lines[i].ID), err})
+			continue
 		}
+		out = append(out, s)
+	}
+	if bad != nil {
+		return out, bad
 	}
 	return out, nil
+}
+
+// unreadable are runs that this program can't read, such as one with a policy that
+// only a newer program knows. They must not keep it from reading the others.
+type unreadable []unreadableRun
+
+type unreadableRun struct {
+	id  background.RunID
+	err error
+}
+
+func (u unreadable) Error() string {
+	return fmt.Sprintf("postgres: %d runs can't be read, the first: %v", len(u), u[0].err)
 }
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`

@@ -1,0 +1,37 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A run that this program can't read, as after a rolling upgrade, keeps it from
+// nothing else.
+func TestAnUnreadableRunIsPassedOver(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, other := open(t, url), open(t, url)
+	var warned int
+	other.Warn = func(error) { warned++ }
+	good, bad := submit(t, j), submit(t, j)
+	if _, err := database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	if waiting, err := other.Waiting(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 1 || waiting[0].ID != good.Run.ID || warned != 1 {
+		t.Errorf("%v, %v, warned %d times", waiting, err, warned)
+	}
+	claim := move(receipts.AttemptStarted, good.Run)
+	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, decide(claim)); err != nil {
+		t.Error(err)
+	}
+	claim = move(receipts.AttemptStarted, bad.Run)
+	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, decide(claim)); err == nil {
+		t.Error("the unreadable run was claimed")
+	}
+}
