@@ -22,6 +22,7 @@ type delivery struct {
 	doubt     chan struct{}   // closed when a claim has been in doubt for too long
 	doubtOnce sync.Once
 	asked     bool // the key had expired, and a lookup cleared the run since
+	probing   bool // claims for the brake's sake, though the brake is pulled
 }
 
 // death makes asynq archive the task as the mirror of a dead letter.
@@ -89,7 +90,7 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 	case after.State == Scheduled && done.interrupted:
 		return false, &handBack{at: after.DueAt}
 	case after.State == Scheduled:
-		err := d.m.pause(after.DueAt, d.own.wake)
+		err := d.m.pause(after, d.own.wake)
 		return err == nil, err
 	}
 	return false, nil
@@ -100,7 +101,7 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 func (d *delivery) refused(cause error) (again bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
-		err := d.m.pause(d.run.DueAt, d.own.wake)
+		err := d.m.pause(d.run, d.own.wake)
 		return err == nil, err
 	case errors.Is(cause, ErrDead):
 		// A letter that was forked, purged or reconciled needs no mirror, nor does one
@@ -109,6 +110,8 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 			return false, mirror(d.run)
 		}
 		return false, nil
+	case errors.Is(cause, ErrBraked):
+		return d.park()
 	case errors.Is(cause, ErrKeyExpired):
 		return d.inquire()
 	case errors.Is(cause, ErrSessionLost):
@@ -123,4 +126,14 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 	}
 	d.m.log.Warn("a run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
 	return false, &handBack{at: d.m.now().Add(time.Minute)}
+}
+
+// park lets go of a run whose brake is pulled: its bell is acknowledged, and whoever
+// eases the brake rings again. It reports true when the run may be claimed after all.
+func (d *delivery) park() (again bool, err error) {
+	if !d.m.brakes.confirm(d.run) {
+		return true, nil
+	}
+	d.m.brakes.parked.Add(1)
+	return false, nil
 }

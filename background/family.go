@@ -29,7 +29,7 @@ type Family interface {
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
 	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst,
-	// ErrSessionLost or ErrNotFound. A move that is already recorded is answered as if it had just
+	// ErrSessionLost, ErrBraked or ErrNotFound. A move that is already recorded is answered as if it had just
 	// been.
 	Record(ctx context.Context, m Move) (Run, error)
 }
@@ -38,8 +38,8 @@ type Family interface {
 type Ledger interface {
 	// Find reads a run. ErrNotFound when there is none.
 	Find(ctx context.Context, id RunID) (Run, error)
-	// Waiting lists live runs that are due at the given time, oldest first,
-	// strictly after the cursor.
+	// Waiting lists live runs that are due at the given time and not parked by a
+	// brake, oldest first, strictly after the cursor.
 	Waiting(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
 	// Ring raises the bell number of each run that still has the number given and
 	// is live, and returns the runs so changed.
@@ -59,6 +59,8 @@ type Ledger interface {
 	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
 	// Dismiss forgets a session under which nothing runs any more.
 	Dismiss(ctx context.Context, id SessionID) error
+
+	BrakeLedger
 }
 
 // Cursor is a place in the order of Waiting. The zero cursor is before all.

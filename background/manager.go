@@ -32,12 +32,14 @@ type Config struct {
 	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 10s
 	LostAfter  time.Duration // a process that stands still for this long is lost; 15s, more than BeatGrace
 	Recoveries int           // attempts of a run that may be lost with their workers; 5
+	Brake      BrakeRule     // when brakes pull themselves, and how they are let go
 
-	Worker string                  // name of this process in receipts; "worker"
-	Logger *zap.Logger             // nothing is logged when nil
-	Now    func() time.Time        // time.Now
-	NewID  func() uuid.UUID        // ids of moves and tokens of claims; random
-	OnMove func(m Move, after Run) // called after each commit; it must not block
+	Worker  string                  // name of this process in receipts; "worker"
+	Logger  *zap.Logger             // nothing is logged when nil
+	Now     func() time.Time        // time.Now
+	NewID   func() uuid.UUID        // ids of moves and tokens of claims; random
+	OnMove  func(m Move, after Run) // called after each commit; it must not block
+	OnBrake func(now Brake)         // called after this process pulled or released a brake; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
@@ -58,6 +60,8 @@ type Manager struct {
 	sweep   *sweeper
 	session *session
 	observe *observer
+	brakes  *brakes
+	braker  *braker
 
 	waiting, abandoned atomic.Int64
 	running            atomic.Int64
@@ -105,6 +109,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe = newSweeper(m), newSession(m), newObserver(m)
+	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -137,6 +142,7 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.BeatGrace, 10*time.Second)
 	positive(&c.LostAfter, 15*time.Second)
 	positive(&c.Recoveries, 5)
+	c.Brake.normalise()
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
@@ -173,7 +179,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.stopped)
 	living, die := context.WithCancel(m.life)
 	known := make(chan struct{})
-	var alive, organs sync.WaitGroup
+	var alive, organs, probes sync.WaitGroup
 	alive.Go(func() { m.session.run(living, known) })
 	defer func() {
 		die()
@@ -196,6 +202,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer endWork()
 	organs.Go(func() { m.sweep.run(working) })
 	organs.Go(func() { m.observe.run(working) })
+	probes.Go(func() { m.braker.run(working) })
 
 	select {
 	case <-ctx.Done():
@@ -205,6 +212,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	endWork()
 	grace := time.AfterFunc(m.cfg.Grace, func() { close(m.graceOver) })
 	m.shutdown(servers)
+	probes.Wait()
 	if grace.Stop() {
 		close(m.graceOver)
 	}

@@ -32,6 +32,7 @@ type Journal struct {
 	calm     bool          // no spurious failures
 	lifetime time.Duration // of operation keys; 0 is for ever
 	sessions map[background.SessionID]background.Session
+	brakes   map[background.Target]background.Brake
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
@@ -42,6 +43,7 @@ func NewJournal(seed uint64) *Journal {
 		moves:    make(map[background.RunID][]background.Move),
 		changed:  make(chan struct{}),
 		sessions: make(map[background.SessionID]background.Session),
+		brakes:   make(map[background.Target]background.Brake),
 	}
 }
 
@@ -117,6 +119,9 @@ func (j *Journal) Record(m background.Move) (background.Run, error) {
 	if s, known := j.sessions[m.Session]; m.Fact == receipts.AttemptStarted && (!known || s.Lost) {
 		return now, background.ErrSessionLost
 	}
+	if m.Fact == receipts.AttemptStarted && now.State.Waiting() && j.braked(now) {
+		return now, background.ErrBraked
+	}
 	after, err := m.Apply(now)
 	if err == nil {
 		j.runs[after.ID] = after
@@ -187,7 +192,7 @@ func (j *Journal) Waiting(_ context.Context, after background.Cursor, due time.T
 	}
 	var found []background.Run
 	for _, r := range j.runs {
-		if r.State.Waiting() && !r.DueAt.After(due) && order(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
+		if r.State.Waiting() && !j.braked(r) && !r.DueAt.After(due) && order(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
 			found = append(found, r)
 		}
 	}

@@ -13,6 +13,7 @@ type Kind string
 const (
 	KindSettlement Kind = "settlement"
 	KindPlain      Kind = "plain"
+	KindOperations Kind = "operations" // has receipts but no run
 )
 
 // Case is a row of cases as it was last seen. Head is its version: every move
@@ -66,3 +67,12 @@ type Opening struct {
 
 // opens reports whether the change opens its case.
 func (c Change) opens() bool { return c.Before.Case.Head.Seq == 0 }
+
+// runs is how many existing runs the change is about: one and those beside it, but
+// none of a case that has no runs.
+func (c Change) runs() int {
+	if c.After.Case.Kind == KindOperations {
+		return 0
+	}
+	return 1 + len(c.Others)
+}

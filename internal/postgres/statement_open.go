@@ -100,7 +100,9 @@ func openArgs(rows []sealed) []any {
 		cases.int(k.State.Asked)
 		cases.id(ch.After.Run.ID)
 		cases.bytes(ch.head.Link[:])
-		addNewRun(runs, ch.After.Run)
+		if k.Kind != KindOperations {
+			addNewRun(runs, ch.After.Run)
+		}
 		addReceipts(trail, ch.receipts)
 	}
 	args := append(cases.args(), runs.args()...)
