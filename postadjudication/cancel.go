@@ -69,5 +69,5 @@ func (s *Service) recorder(name string) interface {
 	if name != Family {
 		return &plainFamily{journal: s.journal}
 	}
-	return &family{journal: s.journal}
+	return s.settlements
 }

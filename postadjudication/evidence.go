@@ -74,6 +74,7 @@ func evidence(m background.Move, before, after background.Run) receipts.Payload 
 		}
 	case receipts.Reconciled:
 		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
+		p.Reason, p.FindingReference = m.Reason, m.Result.Reference
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p

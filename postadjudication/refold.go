@@ -64,7 +64,10 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
 	f.keys[r.Run], f.outcomes[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome)
 	e := settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Outcome(p.Outcome), Generation: p.Generation, Amount: p.Amount}
-	if p.Readjudicated {
+	switch {
+	case !p.ParentRun.IsZero():
+		e.Fact = settlement.Forked
+	case p.Readjudicated:
 		e.Fact = settlement.Readjudicated
 	}
 	return e, true

@@ -45,14 +45,15 @@ type Config struct {
 // Service is the one public door: it takes adjudications, executes them when Run
 // is called, and answers what became of them. It is safe for concurrent use.
 type Service struct {
-	journal  *postgres.Journal
-	manager  *background.Manager
-	arrivals arrivals
-	plain    map[string]*plainFamily
-	policy   retrypolicy.Policy
-	log      *zap.Logger
-	clock    func() time.Time
-	runs     bool
+	journal     *postgres.Journal
+	manager     *background.Manager
+	arrivals    arrivals
+	settlements *family
+	plain       map[string]*plainFamily
+	policy      retrypolicy.Policy
+	log         *zap.Logger
+	clock       func() time.Time
+	runs        bool
 }
 
 // ErrNoExecutor means that Run was called on a Service without an Executor.
@@ -78,7 +79,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
 	// Without an executor the family still names its queues; Run refuses to start.
-	families := []background.Family{&family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}
+	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal}
 		families = append(families, s.plain[p.Name])

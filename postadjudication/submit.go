@@ -27,13 +27,15 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitted, error) {
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
-	if err != nil {
-		return out, err
-	}
+	s.ring(ctx, out)
+	return out, err
+}
+
+// ring rings for what was just committed; a bell that fails is the sweeper's.
+func (s *Service) ring(ctx context.Context, out Submitted) {
 	if err := out.Ring(ctx); err != nil {
 		s.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", out.Run), zap.Error(err))
 	}
-	return out, nil
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run

@@ -1,0 +1,192 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// ForkRequest asks for an open dead letter to be tried again.
+type ForkRequest struct {
+	Actor  string              // who asks; required
+	Reason string              // why; required
+	Policy *retrypolicy.Policy // another retry policy; nil keeps the letter's
+}
+
+// Gate is the rule that refuses an action on a dead letter.
+type Gate string
+
+// The gates.
+const (
+	GateNotALetter     Gate = "not_a_letter"     // the run is not dead-lettered
+	GateNotOpen        Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst Gate = "reconcile_first"  // money may have moved, and the operation key may be over
+	GateCaseEnded      Gate = "case_ended"       // the case is settled or refunded
+	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
+)
+
+// RefusedError says which rule refuses an action, and what stands there instead.
+type RefusedError struct {
+	Gate   Gate
+	Run    background.RunID
+	Letter background.Letter
+	Holder background.RunID // the run that holds the case now
+}
+
+func (e *RefusedError) Error() string {
+	s := fmt.Sprintf("postadjudication: refused by %s: run %s", e.Gate, e.Run)
+	if e.Letter != background.NoLetter {
+		s += " is a letter that is " + string(e.Letter)
+	}
+	if e.Holder != e.Run {
+		s += "; the case is held by run " + e.Holder.String()
+	}
+	return s
+}
+
+// FailureReplayer is implemented by executors whose escrow service answers a
+// repeated operation key with the failure it stored. Only then does a fork get a new
+// key, and only when every attempt under the old one is proven not executed.
+type FailureReplayer interface {
+	ReplaysFailures() bool
+}
+
+// Fork tries an open dead letter again: a new run in the same case with a fresh
+// budget, which really executes. One letter has at most one fork, whoever asks how
+// often: the next one is refused, naming the run that stands there. The error is a
+// *RefusedError for the gates, ErrNotFound, or *FieldError for bad input.
+func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (Submitted, error) {
+	if err := q.validate(); err != nil {
+		return Submitted{}, err
+	}
+	seen, err := s.letter(ctx, tenant, id)
+	if err != nil {
+		return Submitted{}, err
+	}
+	f := fork{ForkRequest: q, run: background.RunID(newID()), move: newID(), at: s.now(), family: s.settlements}
+	if _, err := s.journal.Apply(ctx, seen.Run.ID, f.move, f.decide); err != nil {
+		return Submitted{}, err
+	}
+	made, err := s.journal.Snapshot(ctx, f.run)
+	if err != nil {
+		return Submitted{}, err
+	}
+	out, err := s.submitted(made, nil)
+	s.ring(ctx, out)
+	return out, err
+}
+
+func (q ForkRequest) validate() error {
+	errs := []error{named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	if q.Policy != nil {
+		errs = append(errs, q.Policy.Validate())
+		if q.Policy.OnExhaustion == retrypolicy.Discard {
+			errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a settlement is never discarded"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// named checks a text that must be given.
+func named(field, text string, limit int) error {
+	if strings.TrimSpace(text) == "" || len(text) > limit || !plainText(text) {
+		return &FieldError{Field: field, Problem: fmt.Sprintf("must be 1 to %d bytes of plain text", limit)}
+	}
+	return nil
+}
+
+// letter reads a run of a tenant.
+func (s *Service) letter(ctx context.Context, tenant string, id background.RunID) (postgres.Snapshot, error) {
+	seen, err := s.journal.Snapshot(ctx, id)
+	if err == nil && (tenant == "" || seen.Run.Tenant != tenant) {
+		err = ErrNotFound
+	}
+	return seen, err
+}
+
+// fork is a request with the ids it will have, fixed before the journal is asked.
+type fork struct {
+	ForkRequest
+	run    background.RunID
+	move   background.MoveID
+	at     time.Time
+	family *family
+}
+
+func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
+	if gate := f.family.gate(s, f.at); gate != "" {
+		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
+	}
+	after := s
+	after.Run.Letter, after.Run.LastMove, after.Case.Holder = background.LetterForked, f.move, f.run
+	next := background.Run{
+		ID: f.run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
+		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
+		State: background.Pending, LastMove: f.move, DueAt: f.at, Bell: 1, UnknownOpen: s.Run.UnknownOpen, FirstSentAt: s.Run.FirstSentAt,
+	}
+	changes := ""
+	if f.Policy != nil {
+		next.Policy, changes = f.Policy.Normalize(), "policy"
+	}
+	submitted := receipts.Payload{
+		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID,
+	}
+	if s.Case.Kind == postgres.KindSettlement {
+		state, _, err := settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Forked})
+		if err != nil {
+			return postgres.Change{}, err
+		}
+		after.Case.State = state
+		if f.family.newKey(s) {
+			after.Case.Epoch++
+			next.Operation, next.FirstSentAt = rekeyed(s, after.Case.Epoch), time.Time{}
+		}
+		submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
+		submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
+		submitted.Settlement = snapshotOf(state)
+	}
+	return postgres.Change{Move: f.move, Before: s, After: after, New: &next, Drafts: []receipts.Draft{
+		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: f.Actor, At: f.at, Payload: receipts.Payload{
+			NewRun: f.run, Reason: clean(f.Reason, 1024), Changes: changes, Outcome: submitted.Outcome}},
+		{Run: f.run, Subtype: receipts.Submitted, Actor: f.Actor, At: f.at, Payload: submitted},
+	}}, nil
+}
+
+// gate is the rule that refuses a fork of the run as it is, or empty.
+func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
+	r := s.Run
+	switch {
+	case r.State != background.DeadLettered:
+		return GateNotALetter
+	case r.Letter != background.LetterOpen:
+		return GateNotOpen
+	case s.Case.State.Progression.Ended():
+		return GateCaseEnded
+	case r.UnknownOpen > 0 && (f.executor == nil || f.over(r, at)):
+		return GateReconcileFirst
+	}
+	return ""
+}
+
+// newKey reports whether a fork needs an operation key of its own, and may have one:
+// the escrow service would replay the failure it stored, and nothing was or can be
+// executed under the old key.
+func (f *family) newKey(s postgres.Snapshot) bool {
+	replayer, ok := f.executor.(FailureReplayer)
+	return ok && replayer.ReplaysFailures() && s.Run.Class == NotExecuted && s.Run.UnknownOpen == 0 && s.Run.Unheard == 0
+}
+
+func rekeyed(s postgres.Snapshot, epoch int) OperationKey {
+	a := Adjudication{Target: s.Run.Target}
+	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = s.Run.Tenant, s.Case.Subject, s.Case.State.Adjudication, s.Case.State.Generation
+	return a.operationKey(epoch)
+}

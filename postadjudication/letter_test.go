@@ -1,0 +1,221 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+var again = ForkRequest{Actor: "user:ada", Reason: "the escrow service was mended"}
+
+// dead makes a dead letter by answering every call so.
+func (r *rig) dead(n int, answer func(Call) Answer) Submitted {
+	r.t.Helper()
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
+	r.escrow.mu.Unlock()
+	s := r.mustSubmit(release(n))
+	r.atRest()
+	r.escrow.mu.Lock()
+	r.escrow.script = nil
+	r.escrow.mu.Unlock()
+	return s
+}
+
+func TestAForkReallyExecutes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	q := again
+	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
+	f, err := r.Fork(context.Background(), "acme", letter.Run, q)
+	if err != nil || f.Reply != Created || f.Run == letter.Run {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	r.atRest()
+	c := r.caseOf(release(1))
+	if c.Progression != settlement.Settled || len(c.Runs) != 2 || c.Runs[0].Letter != background.LetterForked || c.Runs[1].Policy.MaxRetryAttempts != 5 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// A letter forked by many people at once gives one fork; the others are told which.
+func TestManyForksOfOneLetterMakeOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return busy429() })
+	var all sync.WaitGroup
+	won := make(chan Submitted, 20)
+	for range 20 {
+		all.Go(func() {
+			f, err := r.Fork(context.Background(), "acme", letter.Run, again)
+			var no *RefusedError
+			switch {
+			case err == nil:
+				won <- f
+			case !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterForked || no.Holder == letter.Run:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Errorf("%d forks", len(won))
+	}
+	r.atRest()
+	r.sound()
+}
+
+// If the fork dies, its letter is the open one.
+func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.mu.Unlock()
+	f, err := r.Fork(context.Background(), "acme", letter.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.Letter != background.LetterOpen {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Lifecycle != settlement.ReEscalated || c.Reserved != 1000 {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// Unknown money: no fork past the key's lifetime, until a finding resolves it.
+func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = time.Second
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	letter := r.dead(1, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	var no *RefusedError
+	<-time.After(time.Second) // the key's lifetime: what the test is about
+	if _, err := r.Fork(ctx, "acme", letter.Run, again); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+		t.Fatalf("fork of unknown money: %v", err)
+	}
+	if _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+		t.Errorf("a lookup that can't tell: %v", err)
+	}
+	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
+
+// A finding that it was paid settles the case and closes the letter, by a person or
+// by asking the escrow service.
+func TestAFindingThatItWasPaidSettles(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lost := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	byPerson, byLookup := r.dead(1, lost), r.dead(2, lost)
+	ctx := context.Background()
+	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"})
+	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
+		t.Errorf("%+v, %v", c, err)
+	}
+	r.escrow.mu.Lock()
+	r.escrow.lookup = nil
+	r.escrow.mu.Unlock()
+	if c, err = r.ReconcileByLookup(ctx, "acme", byLookup.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", c, err)
+	}
+	var no *RefusedError
+	if _, err := r.Fork(ctx, "acme", byPerson.Run, again); !errors.As(err, &no) || no.Gate != GateNotOpen {
+		t.Errorf("fork of a reconciled letter: %v", err)
+	}
+	r.sound()
+}
+
+func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	s := r.mustSubmit(release(1))
+	r.atRest()
+	ctx := context.Background()
+	var no *RefusedError
+	if _, err := r.Fork(ctx, "acme", s.Run, again); !errors.As(err, &no) || no.Gate != GateNotALetter {
+		t.Errorf("a run that succeeded: %v", err)
+	}
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.Fork(ctx, tenant, s.Run, again); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+	var field *FieldError
+	if _, err := r.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada"}); !errors.As(err, &field) || field.Field != "reason" {
+		t.Errorf("without a reason: %v", err)
+	}
+}
+
+func TestLettersAreListedNewestFirstInPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	const n = 7
+	for i := range n {
+		r.dead(i, func(c Call) Answer {
+			if i%2 == 0 {
+				return refused()
+			}
+			return busy429()
+		})
+	}
+	ctx := context.Background()
+	var all []Letter
+	for cursor, more := (LetterCursor{}), true; more; {
+		var page []Letter
+		var err error
+		if page, cursor, more, err = r.Letters(ctx, "acme", LetterFilter{}, cursor, 3); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page...)
+	}
+	if len(all) != n {
+		t.Fatalf("%d letters", len(all))
+	}
+	for i, l := range all {
+		if i > 0 && l.DeadAt.After(all[i-1].DeadAt) || !l.CanFork || l.AtRisk == nil || l.AtRisk.Minor != 1000 {
+			t.Errorf("letter %d: %+v", i, l)
+		}
+	}
+	for filter, want := range map[LetterFilter]int{
+		{ReasonCode: background.ReasonFinal}: 4, {ReasonCode: background.ReasonRetryExhausted}: 3, {ErrorType: "http.refused"}: 4,
+		{Class: Unknown}: 0, {Standing: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
+		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
+	} {
+		if page, _, _, err := r.Letters(ctx, "acme", filter, LetterCursor{}, 100); err != nil || len(page) != want {
+			t.Errorf("%+v: %d letters, %v; want %d", filter, len(page), err, want)
+		}
+	}
+	for _, tenant := range []string{"", "other"} {
+		if page, _, _, err := r.Letters(ctx, tenant, LetterFilter{}, LetterCursor{}, 100); err != nil || len(page) != 0 {
+			t.Errorf("tenant %q sees %d letters, %v", tenant, len(page), err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package postadjudication
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Finding is what a person, or the escrow service when asked, says of the money of
+// an open dead letter.
+type Finding struct {
+	Actor     string // who found it; required
+	Reason    string // how; required of a person
+	Class     Class  // Executed or NotExecuted
+	Moved     int64  // minor units; required when executed
+	Reference string // where the finding can be checked; required of a person
+}
+
+// Reconcile records what became of the money of an open letter. Executed closes the
+// letter as reconciled and settles the case by the amount moved; NotExecuted clears
+// the unknown, so that the letter can be forked. It is a *RefusedError unless the
+// letter is open.
+func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
+	if err := f.validate(); err != nil {
+		return CaseStatus{}, err
+	}
+	return s.reconcile(ctx, tenant, id, f, "")
+}
+
+// ReconcileByLookup asks the escrow service what became of an open letter's
+// operation key, and records its answer. It changes nothing when the answer is that
+// it can't tell, or when a call of the run is still out that could pay after all;
+// then it is a *RefusedError of GateReconcileFirst.
+func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (CaseStatus, error) {
+	if err := named("actor", actor, 128); err != nil {
+		return CaseStatus{}, err
+	}
+	if s.settlements.executor == nil {
+		return CaseStatus{}, ErrNoExecutor
+	}
+	seen, err := s.letter(ctx, tenant, id)
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	if gate := open(seen); gate != "" {
+		return CaseStatus{}, refusedBy(gate, seen)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
+	defer cancel()
+	found := s.settlements.Lookup(ctx, seen.Run)
+	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.Unheard != 0 {
+		return CaseStatus{}, refusedBy(GateReconcileFirst, seen)
+	}
+	return s.reconcile(ctx, tenant, id, Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, found.Class)
+}
+
+func (f Finding) validate() error {
+	switch {
+	case f.Class != Executed && f.Class != NotExecuted:
+		return &FieldError{Field: "finding", Problem: "must be executed or not_executed"}
+	case f.Class == Executed && (f.Moved < 1 || f.Moved > settlement.MaxMinor):
+		return &FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
+	case f.Class == NotExecuted && f.Moved != 0:
+		return &FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
+	}
+	if err := named("actor", f.Actor, 128); err != nil {
+		return err
+	}
+	if err := named("reason", f.Reason, 1024); err != nil {
+		return err
+	}
+	return named("reference", f.Reference, 255)
+}
+
+func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (CaseStatus, error) {
+	seen, err := s.letter(ctx, tenant, id)
+	switch gate := open(seen); {
+	case err != nil:
+		return CaseStatus{}, err
+	case gate != "":
+		return CaseStatus{}, refusedBy(gate, seen)
+	}
+	m := background.Move{
+		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,
+		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
+	}
+	if _, err := s.settlements.Record(ctx, m); err != nil {
+		return CaseStatus{}, err
+	}
+	return s.Case(ctx, tenant, seen.Case.Subject)
+}
+
+// open is the gate of whatever needs an open letter of a settlement.
+func open(s postgres.Snapshot) Gate {
+	switch {
+	case s.Case.Kind != postgres.KindSettlement:
+		return GateNotSettlement
+	case s.Run.State != background.DeadLettered:
+		return GateNotALetter
+	case s.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	}
+	return ""
+}
+
+func refusedBy(g Gate, s postgres.Snapshot) error {
+	return &RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
+}
