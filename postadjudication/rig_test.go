@@ -45,7 +45,8 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscrow, change ...func(*Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
-	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t)}
+	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t),
+		Brake: BrakeRule{Off: true}} // scripts fail on purpose; tests of the brake turn it on
 	for _, f := range change {
 		f(&c)
 	}

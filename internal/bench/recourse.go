@@ -37,6 +37,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll,
 		Executor: &escrow{record: r, fails: failing(j.Workload)},
 		OnMove:   func(m background.Move, after background.Run) { noteEnd(r, m, after) },
+		Brake:    postadjudication.BrakeRule{Off: failing(j.Workload)}, // where every call fails on purpose
 	}
 	if j.Workload == memory {
 		c.Executor, c.OnMove = closedEscrow{}, nil
