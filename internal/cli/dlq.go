@@ -134,7 +134,7 @@ func (c *command) dlqList() *cobra.Command {
 			}
 			filter.Standing, filter.Class = background.Letter(standing), background.Class(class)
 			if err := errors.Join(instant("--since", since, &filter.From), instant("--until", until, &filter.To), oneOf("--standing", standing, "open", "forked", "reconciled", "superseded", "purged"),
-				oneOf("--class", class, "executed", "not_executed", "unknown")); err != nil {
+				oneOf("--class", class, "executed", "not_executed", "unknown"), oneOf("--outcome", filter.Outcome, "release", "refund")); err != nil {
 				return usage(cmd, err)
 			}
 			service, err := c.open(cmd.Context(), o)

@@ -1,0 +1,63 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// An operator takes a dead letter from "something broke" to "settled after the fix",
+// and one of unknown outcome from a finding to its end.
+func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	defer stop()
+	refused := strings.Replace(line, `"simulate":"ok"`, `"simulate":["refused","ok"]`, 1)
+	if refused == line {
+		refused = strings.Replace(line, "{", `{"simulate":["refused","ok"],`, 1)
+	}
+	p.run(refused, "submit", "-").wants(t, "submit", 0, "")
+	letters := func(args ...string) []any {
+		t.Helper()
+		got := p.run("", append([]string{"dlq", "list", "--tenant", "acme", "--json"}, args...)...)
+		got.wants(t, "list", 0, "")
+		return got.object(t)["letters"].([]any)
+	}
+	var open []any
+	for len(open) == 0 { // bounded by the time limit of go test
+		open = letters()
+	}
+	letter := open[0].(map[string]any)
+	if letter["reason_code"] != "final" || letter["can_fork"] != true || letter["outcome_class"] != "not_executed" {
+		t.Errorf("%v", letter)
+	}
+	run := letter["run_id"].(string)
+	table := p.run("", "dlq", "list", "--tenant", "acme")
+	if table.wants(t, "table", 0, ""); !strings.Contains(table.out, run) {
+		t.Errorf("%s", table.out)
+	}
+	if n := len(letters("--class", "unknown")); n != 0 {
+		t.Errorf("%d letters of unknown outcome", n)
+	}
+	for args, word := range map[string]string{
+		"list": "--tenant", "list --tenant acme --since yesterday": "--since", "list --tenant acme --class maybe": "--class",
+		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
+		"fork " + run + " --tenant acme": "--actor", "bury " + run: "bury",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":  "finding",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed": "moved",
+	} {
+		p.run("", append([]string{"dlq"}, strings.Fields(args)...)...).wants(t, args, 2, word)
+	}
+	fork := p.run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:ada", "--reason", "mended", "--json")
+	if fork.wants(t, "fork", 0, ""); fork.object(t)["parent_run_id"] != run {
+		t.Errorf("%s", fork.out)
+	}
+	p.run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").wants(t, "second fork", 1, "not_open")
+	p.run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").wants(t, "reconcile of a forked letter", 1, "not_open")
+	for settled := false; !settled; { // bounded by the time limit of go test
+		settled = p.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)["settlement_progression_status"] == "settled"
+	}
+	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+}
