@@ -61,6 +61,7 @@ type Ledger interface {
 	Dismiss(ctx context.Context, id SessionID) error
 
 	BrakeLedger
+	MirrorLedger
 }
 
 // Cursor is a place in the order of Waiting. The zero cursor is before all.

@@ -60,6 +60,7 @@ type Manager struct {
 	sweep   *sweeper
 	session *session
 	observe *observer
+	mirrors *mirrors
 	brakes  *brakes
 	braker  *braker
 
@@ -108,7 +109,7 @@ func New(cfg Config) (*Manager, error) {
 		stopped:   make(chan struct{}),
 	}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
-	m.sweep, m.session, m.observe = newSweeper(m), newSession(m), newObserver(m)
+	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil
@@ -192,6 +193,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-m.stop:
 	}
+	m.mirrors.first(ctx)
 	servers, err := m.startServers()
 	if err != nil {
 		m.halt()
@@ -202,6 +204,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer endWork()
 	organs.Go(func() { m.sweep.run(working) })
 	organs.Go(func() { m.observe.run(working) })
+	organs.Go(func() { m.mirrors.run(working) })
 	probes.Go(func() { m.braker.run(working) })
 
 	select {

@@ -9,6 +9,9 @@ type Stats struct {
 	Braked        int    // brakes that are not released
 	Parked        uint64 // deliveries let go of because a brake was pulled, since the start
 	Rung          uint64 // bells rung again by the sweeper, since the start
+	Unmirrored    uint64 // mirrors of dead letters removed from asynq's archive, since the start
+	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
+	Paused        int    // queues that somebody paused in asynq, as last seen
 }
 
 // Stats counts now.
@@ -21,5 +24,12 @@ func (m *Manager) Stats() Stats {
 		Braked:        len(*m.brakes.known.Load()),
 		Parked:        m.brakes.parked.Load(),
 		Rung:          m.sweep.rung.Load(),
+		Unmirrored:    m.mirrors.pruned.Load(),
+		MirrorLooks:   m.mirrors.looks.Load(),
+		Paused:        len(*m.mirrors.paused.Load()),
 	}
 }
+
+// Paused names the queues that somebody paused in asynq, as last seen. None of their
+// runs is delivered until they go on.
+func (m *Manager) Paused() []string { return *m.mirrors.paused.Load() }

@@ -37,6 +37,7 @@ type sweeper struct {
 	thorough bool   // until the end of the list is reached
 	ghosts   bool   // so long, an active task may be a lost process's
 	ailing   bool   // the last sweep failed
+	sights   sightings
 }
 
 func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
@@ -88,6 +89,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		s.thorough, s.place = true, Cursor{}
 	}
 	s.ghosts = s.bereft.Swap(false) || s.ghosts
+	s.sights.turn(emptied)
 	now := s.m.now()
 	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
 		due, err := s.m.cfg.Ledger.Waiting(ctx, s.place, now.Add(-s.m.cfg.SweepEvery), sweepPage)
@@ -126,10 +128,15 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		return nil, fmt.Errorf("background: look for bells: %w", err)
 	}
 	var silent []Run
+	var noticed sync.WaitGroup
+	defer noticed.Wait()
 	for i, r := range due {
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
+		}
+		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
+			noticed.Go(func() { s.m.confirm(ctx, r, what) }) // before the bell is raised
 		}
 		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)

@@ -21,6 +21,8 @@ func (m Move) Apply(now Run) (Run, error) {
 		return m.claim(now)
 	case receipts.AnsweredLate:
 		return m.hear(now)
+	case receipts.OutOfBandChangeDetected:
+		return now, nil // a fact about a task in Redis; nor is it the run's last move
 	case receipts.Reconciled:
 		return m.reconcile(now)
 	case receipts.Cancelled:

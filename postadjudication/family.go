@@ -115,6 +115,9 @@ func resultOf(a Answer, asked int64) background.Result {
 // Record commits a move of a run with its case, escrow and receipts.
 func (f *family) Record(ctx context.Context, m background.Move) (background.Run, error) {
 	m = redacted(m)
+	if m.Fact == receipts.OutOfBandChangeDetected {
+		return recordNotice(ctx, f.journal, m)
+	}
 	var around *siblings
 	for {
 		s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {

@@ -36,6 +36,10 @@ func (s *Service) Stats() Stats {
 // letter, so that it should be asked a few times a minute, not a second.
 func (s *Service) Levels(ctx context.Context) (Levels, error) { return s.journal.Levels(ctx, s.now()) }
 
+// Paused names the queues that somebody paused in asynq, as last seen: their runs
+// wait until they go on. It is no fault, but a person should know.
+func (s *Service) Paused() []string { return s.manager.Paused() }
+
 // Healthy tells everything that keeps this process from its work; nil when nothing
 // does.
 func (s *Service) Healthy(ctx context.Context) error {

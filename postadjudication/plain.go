@@ -75,6 +75,9 @@ func (f *plainFamily) Lookup(context.Context, background.Run) background.Result 
 // Record commits a move with its receipt.
 func (f *plainFamily) Record(ctx context.Context, m background.Move) (background.Run, error) {
 	m = redacted(m)
+	if m.Fact == receipts.OutOfBandChangeDetected {
+		return recordNotice(ctx, f.journal, m)
+	}
 	s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
 		run, err := m.Apply(s.Run)
 		if err != nil {

@@ -1,0 +1,23 @@
+package backgroundtest
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Standings implements background.MirrorLedger.
+func (j *Journal) Standings(_ context.Context, ids []background.RunID) ([]background.Run, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.down != nil {
+		return nil, j.down
+	}
+	var out []background.Run
+	for _, id := range ids {
+		if r, ok := j.runs[id]; ok {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,181 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// desk is an operator's: asynq's own inspector, and Redis.
+type desk struct {
+	*asynq.Inspector
+	redis *redis.Client
+}
+
+func (r *rig) desk() desk {
+	d := desk{asynq.NewInspector(r.redis), r.redis.MakeRedisClient().(*redis.Client)}
+	r.t.Cleanup(func() {
+		if err := d.Inspector.Close(); err != nil {
+			r.t.Errorf("close: %v", err)
+		}
+		if err := d.redis.Close(); err != nil {
+			r.t.Errorf("close: %v", err)
+		}
+	})
+	return d
+}
+
+// plant puts tasks into asynq's archive as asynq does, that died at a time.
+func (d desk) plant(t testing.TB, queue string, n int, died time.Time) {
+	t.Helper()
+	ctx := context.Background()
+	pipe := d.redis.Pipeline()
+	pipe.SAdd(ctx, "asynq:queues", queue)
+	for i := range n {
+		id := fmt.Sprintf("%s.1", background.RunID(newID()))
+		pipe.HSet(ctx, "asynq:{"+queue+"}:t:"+id, "msg", "", "state", "archived")
+		pipe.ZAdd(ctx, "asynq:{"+queue+"}:archived", redis.Z{Score: float64(died.Unix()), Member: id})
+		if i%1000 == 999 || i == n-1 {
+			if _, err := pipe.Exec(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (d desk) archived(t testing.TB, queue string) int {
+	t.Helper()
+	n, err := d.redis.ZCard(context.Background(), "asynq:{"+queue+"}:archived").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// untilArchived waits for the archives of the queues to hold so many mirrors in all.
+func (r *rig) untilArchived(d desk, want int, queues ...string) {
+	r.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		n := 0
+		for _, q := range queues {
+			n += d.archived(r.t, q)
+		}
+		if n == want {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("%d mirrors, not %d", n, want)
+		}
+	}
+}
+
+func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
+
+const onlyQueue = Family + ":0"
+
+// asynq's own trim of so many old tasks fails for good in its script, and takes
+// the task of every later death with it.
+func TestDeathsGoOnWhenTheArchiveIsFullOfOldMirrors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.desk()
+	d.plant(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.work()
+	s := r.mustSubmit(release(1))
+	r.atRest()
+	r.untilArchived(d, 1, onlyQueue)
+	info, err := d.GetTaskInfo(onlyQueue, s.Run.String()+".1")
+	if err != nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "account closed") {
+		t.Errorf("the mirror: %+v, %v", info, err)
+	}
+	r.sound()
+}
+
+func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.desk()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	const deaths, kept = 6000, 5000
+	r.work()
+	all := make([]Adjudication, deaths)
+	for i := range all {
+		all[i] = release(i)
+	}
+	_, errs := r.SubmitBatch(context.Background(), all)
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.atRest()
+	r.untilArchived(d, kept, onlyQueue)
+	if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
+		t.Errorf("%d open letters of %d deaths", open, deaths)
+	}
+	if told := r.notices(); told != 0 {
+		t.Errorf("%d receipts say that somebody else pruned", told)
+	}
+	r.sound()
+}
+
+func TestTheMirrorsOfClosedLettersGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.desk()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		return refused()
+	}
+	r.work()
+	r.mustSubmit(release(1))
+	r.mustSubmit(release(2))
+	r.atRest()
+	r.untilArchived(d, 2, onlyQueue)
+	again := release(1)
+	again.Generation = 2
+	if s := r.mustSubmit(again); s.Reply != Created {
+		t.Fatalf("%+v", s)
+	}
+	r.atRest()
+	r.untilArchived(d, 1, onlyQueue)
+	if told := r.notices(); told != 0 {
+		t.Errorf("%d receipts say that somebody else removed it", told)
+	}
+	r.sound()
+}
+
+func TestSeveralKeepersOfTheMirrorsDoNoHarm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue)
+	d := r.desk()
+	d.plant(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
+	var others []*rig
+	for range 2 {
+		others = append(others, joinRig(t, r.url, r.redis, r.escrow, oneQueue))
+	}
+	var started sync.WaitGroup
+	for _, o := range append(others, r) {
+		started.Go(func() { o.work() })
+	}
+	started.Wait()
+	r.untilArchived(d, 5000, onlyQueue)
+	r.sound()
+}
