@@ -16,6 +16,13 @@
 // skipped waits for the lock on a connection of its own, for two seconds at most.
 // Locks are taken in one order everywhere: cases, runs, escrows, each by id.
 //
+// Each statement that writes receipts leaves word of them in the outbox. One process
+// at a time, the holder of a lock that goes with its connection, numbers what is
+// committed (sequencer.go): one order of all receipts, without gaps, in which those
+// of a case stand as they happened. A transaction that commits late comes late.
+//
+//	receipts ─same commit─▶ outbox ─sequencer─▶ event log ─cursor─▶ readers
+//
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/failpoint, sqlx,
