@@ -24,6 +24,10 @@ const (
 	Beat    = "beat"       // it shows its life
 	Bury    = "bury"       // it is declared lost
 	Dismiss = "dismiss"    // it is forgotten
+
+	Brake     = "brake"      // a brake is pulled, eased or released: its transaction commits
+	BrakeStep = "brake-step" // a brake's probe, or the next of what it parked
+	Sequence  = "sequence"   // receipts get their places in the order of events
 )
 
 // What bells and calls are about.

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -102,7 +103,10 @@ func (j *Journal) MoveBrake(ctx context.Context, t background.Target, decide fun
 	if err := tellBrake(ctx, tx, receipts.CaseID(row.CaseID), was, next); err != nil {
 		return was, false, unavailable(err)
 	}
-	if err := tx.Commit(); err != nil {
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Brake)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Brake)
+	if err != nil {
 		return was, false, unavailable(err)
 	}
 	j.announce()
@@ -185,7 +189,7 @@ func tellBrake(ctx context.Context, tx *sql.Tx, id receipts.CaseID, was, now bac
 func (j *Journal) StepBrake(ctx context.Context, b background.Brake) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	res, err := j.moveLane.db.ExecContext(ctx, `UPDATE recourse.brakes k SET version = $4, probe_run = $5, let_due = $6, let_run = $7 `+ofTargetSQL+`
+	res, err := write(ctx, j.moveLane.db, failpoint.BrakeStep, `UPDATE recourse.brakes k SET version = $4, probe_run = $5, let_due = $6, let_run = $7 `+ofTargetSQL+`
 		AND version = $4 - 1 AND state = $8 AND (probe_run IS NOT DISTINCT FROM $5
 			OR NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = k.probe_run AND r.state = 'running'))`,
 		b.Tenant, b.Family, b.Name, b.Version, nullable(b.Probe), b.LetGo.DueAt, uuid.UUID(b.LetGo.ID), string(b.State))

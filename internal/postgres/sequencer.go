@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 // Sequencer gives committed receipts their places in the one order of events. Any
@@ -86,6 +88,7 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 			return Step{}, err
 		}
 	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Sequence)
 	rows, err := s.conn.QueryContext(ctx, sequenceSQL, sequenceRows)
 	if err != nil {
 		return Step{}, err
@@ -103,6 +106,7 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 			step.Tenants = append(step.Tenants, tenant)
 		}
 	}
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Sequence)
 	step.More = step.Rows == sequenceRows
 	return step, rows.Err()
 }

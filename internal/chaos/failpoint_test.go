@@ -1,0 +1,240 @@
+package main
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// transition leads a worker to a point of one kind of change, in which it dies.
+type transition struct {
+	// before makes the situation, with a sound worker of its own if need be.
+	before func(*stage)
+	// lead drives the worker that is to die; nil when it finds the point by itself.
+	lead func(*stage, *hand)
+	// waits is for how long a run stays scheduled, so that something can be done with it.
+	waits time.Duration
+}
+
+func submits(words, executor string) func(*stage, *hand) {
+	return func(s *stage, h *hand) { s.submit(h, adjudication(1, words, executor)) }
+}
+
+// orphan leaves a run to whom no process belongs any more: a worker was killed at a
+// point of it.
+func orphan(point string) func(*stage) {
+	return func(s *stage) {
+		h := s.worker(point)
+		s.submit(h, adjudication(1, "ok", ""))
+		s.died(h)
+	}
+}
+
+// letter leaves an open dead letter, and nobody at work.
+func letter(s *stage) {
+	h := s.worker("")
+	s.submit(h, adjudication(1, "refused", ""))
+	s.untilRun("dead_lettered")
+	s.quit(h)
+}
+
+// higher is the next generation of the adjudication whose letter is open.
+func higher(s *stage, h *hand) {
+	a := adjudication(1, "ok", "")
+	a.Generation, a.AdjudicationID = 2, "adj_1b"
+	s.submit(h, a)
+}
+
+// pull pulls the brake, with something handed over to be parked.
+func pull(s *stage, h *hand) {
+	s.submit(h, adjudication(1, "ok", ""))
+	s.tell(h, worker.Pull, "")
+}
+
+// transitions are all kinds of change that the journal writes, and the bells and
+// calls between them, by what their points are named for.
+var transitions = map[string]transition{
+	failpoint.Escrow: {lead: submits("ok", "")},
+	failpoint.Open:   {lead: submits("ok", "")},
+	failpoint.Correct: {
+		before: orphan(failpoint.Point(failpoint.JournalAfter, failpoint.Escrow)), // an escrow without a case
+		lead: func(s *stage, h *hand) {
+			a := adjudication(1, "ok", "")
+			a.Held.Minor += 5000
+			s.submit(h, a)
+		},
+	},
+	string(receipts.Submitted):        {before: letter, lead: higher},
+	string(receipts.Superseded):       {before: letter, lead: higher},
+	string(receipts.AttemptStarted):   {lead: submits("ok", "")},
+	string(receipts.AttemptSucceeded): {lead: submits("ok", "")},
+	string(receipts.RetryScheduled):   {lead: submits("retryable,ok", "")},
+	string(receipts.DeadLettered):     {lead: submits("refused", "")},
+	string(receipts.AttemptInterrupted): {
+		before: orphan(failpoint.Point(failpoint.CallBefore, failpoint.Executor)),
+	},
+	string(receipts.AnsweredLate): {lead: submits("late", worker.Stubborn)},
+	string(receipts.Reconciled): {
+		lead:  submits("late", worker.Stubborn),
+		waits: 3 * time.Second,
+	},
+	string(receipts.ConservationBreach): {lead: submits("ok", worker.Lies)},
+	string(receipts.Cancelled): {
+		lead: func(s *stage, h *hand) {
+			s.submit(h, adjudication(1, "retryable,ok", ""))
+			s.untilRun("scheduled")
+			s.tell(h, worker.Cancel, s.onlyRun("live"))
+		},
+		waits: 3 * time.Second,
+	},
+	failpoint.Ask: {
+		lead: func(s *stage, h *hand) {
+			s.submit(h, adjudication(1, "hang,ok", ""))
+			s.untilRun("running")
+			s.tell(h, worker.Cancel, s.onlyRun("live"))
+		},
+	},
+	string(receipts.ManualRetryRequested): {
+		before: letter,
+		lead:   func(s *stage, h *hand) { s.tell(h, worker.Fork, s.onlyRun("letter = 'open'")) },
+	},
+	string(receipts.OutOfBandChangeDetected): {before: func(s *stage) {
+		orphan(failpoint.Point(failpoint.BellAfter, failpoint.Task))(s)
+		s.archive()
+	}},
+	string(receipts.BrakePulled): { // its case is there already
+		before: func(s *stage) { h := s.worker(""); pull(s, h); s.tell(h, worker.Release, ""); s.quit(h) },
+		lead:   pull,
+	},
+	failpoint.Brake: {lead: pull},
+	string(receipts.BrakeReleased): {
+		before: func(s *stage) { h := s.worker(""); pull(s, h); s.quit(h) },
+		lead:   func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
+	},
+	failpoint.BrakeStep: {lead: func(s *stage, h *hand) {
+		for n := range 30 { // enough of one escrow service for the brake to pull itself
+			s.submit(h, adjudication(n, "retryable,ok", ""))
+		}
+	}},
+	failpoint.Sequence: {lead: submits("ok", "")},
+	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
+	failpoint.Enlist:   {},
+	failpoint.Beat:     {lead: submits("ok", "")},
+	failpoint.Bury:     {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
+	failpoint.Dismiss: {lead: func(s *stage, h *hand) {
+		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
+		s.leave(h)
+	}},
+}
+
+// points are the moments of a transition's life in the journal.
+var moments = []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter}
+
+// A worker that is killed with SIGKILL at any point of any transition loses nothing:
+// after another has taken over, and everything was handed over once more, every
+// adjudication is accounted for, every chain verifies, and the escrow service has
+// paid each operation key at most once and what the receipts say.
+func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
+	for what, tr := range transitions {
+		for _, m := range moments {
+			killAt(t, failpoint.Point(m, what), tr)
+		}
+	}
+	for _, m := range []failpoint.Moment{failpoint.BellBefore, failpoint.BellAfter} {
+		killAt(t, failpoint.Point(m, failpoint.Task), transition{lead: submits("ok", "")})
+	}
+	for _, m := range []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter} {
+		killAt(t, failpoint.Point(m, failpoint.Executor), transition{lead: submits("ok", "")})
+	}
+}
+
+func killAt(t *testing.T, point string, tr transition) {
+	t.Run(point, func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		if tr.before != nil {
+			tr.before(s)
+		}
+		h := s.worker(point, func(c *worker.Settings) { c.BaseDelay = max(c.BaseDelay, tr.waits) })
+		if tr.lead != nil {
+			tr.lead(s, h)
+		}
+		s.died(h)
+		survivor := s.worker("")
+		s.askAgain(survivor)
+		s.release(survivor)
+		s.atRest()
+		s.sound()
+		s.quit(survivor)
+	})
+}
+
+// A caller's transaction that dies with its process before it commits leaves
+// nothing, and one that has committed executes though nobody rang.
+func TestAKillInsideACallersTransactionIsAllOrNothing(t *testing.T) {
+	for point, committed := range map[string]bool{
+		failpoint.Point(failpoint.JournalBefore, failpoint.Open): false,
+		failpoint.Point(failpoint.JournalAfter, failpoint.Open):  false,
+		failpoint.Point(failpoint.BellBefore, failpoint.Task):    true,
+		failpoint.Point(failpoint.BellAfter, failpoint.Task):     true,
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			h := s.worker(point)
+			s.hand(h, worker.SubmitTx, adjudication(1, "ok", ""))
+			s.died(h)
+			var runs int
+			if err := s.db.QueryRow(`SELECT count(*) FROM recourse.runs`).Scan(&runs); err != nil || (runs == 1) != committed {
+				t.Fatalf("%d runs after the kill, %v", runs, err)
+			}
+			survivor := s.worker("")
+			s.askAgain(survivor)
+			s.atRest()
+			s.sound()
+			if n := len(s.escrow.Effects()); n != 1 {
+				t.Errorf("%d effects", n)
+			}
+		})
+	}
+}
+
+// A worker that freezes at a point for longer than it takes to be declared lost,
+// and then wakes up, pays nothing twice and writes nothing over what was done
+// meanwhile.
+func TestAFreezeAtAnyPointOfAnAttemptPaysOnce(t *testing.T) {
+	for _, point := range []string{
+		failpoint.Point(failpoint.JournalBefore, string(receipts.AttemptStarted)),
+		failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted)),
+		failpoint.Point(failpoint.CallBefore, failpoint.Executor),
+		failpoint.Point(failpoint.CallAfter, failpoint.Executor),
+		failpoint.Point(failpoint.JournalBefore, string(receipts.AttemptSucceeded)),
+		failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptSucceeded)),
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			sleeper := s.worker("stop=" + point)
+			replied := s.later(sleeper, adjudication(1, "ok", ""))
+			s.frozen(sleeper)
+			other := s.worker("")
+			s.atRest()
+			if err := sleeper.process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			replied()
+			s.submit(sleeper, adjudication(2, "ok", "")) // it works again
+			s.atRest()
+			s.quit(sleeper)
+			s.quit(other)
+			s.sound()
+			if n := len(s.escrow.Effects()); n != 2 {
+				t.Errorf("%d effects of two adjudications", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/child"
+)
+
+// errGone: the worker ended before it replied; it may have done what it was told.
+var errGone = errors.New("the worker ended before it replied")
+
+// hand holds one worker process.
+type hand struct {
+	process *child.Process
+	in      *os.File
+	ready   chan struct{} // closed when the worker is open
+	gone    chan struct{} // closed when it replies no more
+
+	mu      sync.Mutex
+	last    int
+	waiting map[int]chan worker.Reply
+}
+
+// launch starts this very program again, as a worker.
+func launch(s worker.Settings, log io.Writer) (*hand, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	env, err := s.Environment()
+	if err != nil {
+		return nil, err
+	}
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, theirOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirIn.Close(), in.Close())
+	}
+	process, err := child.Start(child.Spec{
+		Path: self, Env: []string{env}, Dir: os.TempDir(), Stdin: theirIn, Stdout: theirOut, Stderr: log, Orphaned: syscall.SIGKILL,
+	})
+	err = errors.Join(err, theirIn.Close(), theirOut.Close())
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), out.Close())
+	}
+	h := &hand{process: process, in: in, ready: make(chan struct{}), gone: make(chan struct{}), waiting: map[int]chan worker.Reply{}}
+	go h.listen(out)
+	return h, nil
+}
+
+// listen hands replies to who waits for them, until the worker ends.
+func (h *hand) listen(out *os.File) {
+	defer close(h.gone)
+	defer out.Close()
+	for lines := json.NewDecoder(out); ; {
+		var r worker.Reply
+		if lines.Decode(&r) != nil {
+			return // the end, or half a line of a worker that was killed
+		}
+		if r.ID == 0 {
+			close(h.ready)
+			continue
+		}
+		h.mu.Lock()
+		reply := h.waiting[r.ID]
+		delete(h.waiting, r.ID)
+		h.mu.Unlock()
+		if reply != nil {
+			reply <- r
+		}
+	}
+}
+
+// ask tells the worker to do something and waits for its reply.
+func (h *hand) ask(ctx context.Context, c worker.Command) (worker.Reply, error) {
+	reply := make(chan worker.Reply, 1)
+	if err := h.send(c, reply); err != nil {
+		return worker.Reply{}, err
+	}
+	select {
+	case r := <-reply:
+		return r, nil
+	case <-h.gone:
+		select {
+		case r := <-reply:
+			return r, nil
+		default:
+			return worker.Reply{}, errGone
+		}
+	case <-ctx.Done():
+		return worker.Reply{}, ctx.Err()
+	}
+}
+
+func (h *hand) send(c worker.Command, reply chan worker.Reply) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	c.ID = h.last
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	h.waiting[c.ID] = reply
+	if _, err := h.in.Write(append(line, '\n')); err != nil {
+		delete(h.waiting, c.ID)
+		return errGone
+	}
+	return nil
+}
+
+// stop asks for a graceful end.
+func (h *hand) stop() error { return h.process.Signal(syscall.SIGTERM) }
+
+// kill ends the worker at once, a frozen one too, and returns when it has ended.
+func (h *hand) kill() error {
+	err := h.process.Stop(0)
+	<-h.gone
+	return errors.Join(err, h.in.Close())
+}

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func TestMain(m *testing.M) {
+	if code, is := worker.Main(); is {
+		os.Exit(code)
+	}
+	flag.Parse()
+	// These tests mostly wait for lost processes to be noticed, not for a processor.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(testkit.Main(m))
+}
+
+const (
+	patience  = 25 * time.Second // less than asynq takes to find a lost worker by itself
+	lostAfter = 3 * time.Second
+	timeLimit = 400 * time.Millisecond
+	late      = 700 * time.Millisecond // when a late call is answered: past the time limit
+)
+
+// stage is real servers, an escrow service whose ledger outlives every worker, and
+// what was handed over.
+type stage struct {
+	t       *testing.T
+	url     string
+	redis   string
+	escrow  *fakeescrow.Service
+	service *postadjudication.Service // looks; executes nothing
+	db      *sql.DB
+	log     bytesLog
+
+	asked    []postadjudication.Adjudication
+	accepted *accepted
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted()}
+	server, redis := testkit.Redis(t)
+	s.redis = server.URL()
+	var err error
+	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.escrow.Close)
+	if s.db, err = sql.Open("postgres", s.url); err != nil {
+		t.Fatal(err)
+	}
+	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{
+		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.Plain{worker.Chores()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.service.Close(), s.db.Close()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the workers' log:\n%s", s.log.String())
+		}
+	})
+	return s
+}
+
+// bytesLog takes the logs of several processes.
+type bytesLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *bytesLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *bytesLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// worker starts a process that ends at a point, or a sound one when it is empty.
+func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
+	s.t.Helper()
+	set := worker.Settings{
+		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
+		LostAfter: lostAfter, TimeLimit: timeLimit, Grace: timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
+	}
+	for _, f := range change {
+		f(&set)
+	}
+	h, err := launch(set, &s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := h.kill(); err != nil {
+			s.t.Error(err)
+		}
+	})
+	select {
+	case <-h.ready:
+	case <-h.gone:
+	case <-time.After(patience):
+		s.t.Fatal("the worker does not open")
+	}
+	return h
+}
+
+// submit hands over; a worker that ends before it replies leaves it in doubt.
+func (s *stage) submit(h *hand, as ...postadjudication.Adjudication) {
+	s.t.Helper()
+	s.hand(h, worker.Submit, as...)
+}
+
+func (s *stage) hand(h *hand, do string, as ...postadjudication.Adjudication) {
+	s.t.Helper()
+	for _, a := range as {
+		s.asked = append(s.asked, a)
+		s.accepted.name(a)
+		r, err := h.ask(s.ctx(), worker.Command{Do: do, Adjudication: a})
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if err != nil || r.Error != "" {
+			s.t.Fatalf("submit %s: %v %s", a.TransactionReceiptID, err, r.Error)
+		}
+		s.accepted.note(a, r)
+	}
+}
+
+// later hands over without waiting; the function that it returns waits.
+func (s *stage) later(h *hand, a postadjudication.Adjudication) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.submit(h, a)
+	}()
+	return func() { <-done }
+}
+
+// askAgain hands everything over once more: what was in doubt is decided, and
+// nothing that was taken is taken twice.
+func (s *stage) askAgain(h *hand) {
+	s.t.Helper()
+	for _, a := range s.asked {
+		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Submit, Adjudication: a})
+		if err != nil || r.Error != "" {
+			s.t.Fatalf("submit %s again: %v %s", a.TransactionReceiptID, err, r.Error)
+		}
+		s.accepted.note(a, r)
+	}
+}
+
+func (s *stage) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+// died waits until the point was reached, and makes sure that it was SIGKILL.
+func (s *stage) died(h *hand) {
+	s.t.Helper()
+	select {
+	case <-h.process.Done():
+	case <-time.After(patience):
+		s.t.Fatal("the point was not reached")
+	}
+	if code := h.process.Code(); code != 128+int(syscall.SIGKILL) {
+		s.t.Fatalf("the worker ended with code %d, not by SIGKILL", code)
+	}
+}
+
+func (s *stage) until(what, query string, args ...any) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var ok bool
+		if err := s.db.QueryRow(query, args...).Scan(&ok); err != nil {
+			s.t.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+func (s *stage) untilRun(state string) {
+	s.t.Helper()
+	s.until("a run is "+state, `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = $1)`, state)
+}
+
+func (s *stage) atRest() {
+	s.t.Helper()
+	s.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
+}
+
+// sound checks everything that must be true after any fault.
+func (s *stage) sound() {
+	s.t.Helper()
+	v, err := judge(s.ctx(), s.service, s.escrow, s.accepted)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, broken := range v.Broken {
+		s.t.Error(broken)
+	}
+}
+
+// adjudication is one of an escrow of its own whose calls go as the words say.
+func adjudication(n int, words, executor string) postadjudication.Adjudication {
+	money := settlement.Money{Minor: 1000, Currency: "EUR"}
+	return postadjudication.Adjudication{
+		Instruction: settlement.Instruction{
+			Tenant: "chaos", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
+			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: fmt.Sprintf("esc_%d", n), Outcome: settlement.Release,
+			Generation: 1, Amount: money, Held: money,
+		},
+		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
+	}
+}
+
+// onlyRun finds the one run that is so.
+func (s *stage) onlyRun(is string) (run string) {
+	s.t.Helper()
+	if err := s.db.QueryRow(`SELECT id FROM recourse.runs WHERE ` + is).Scan(&run); err != nil {
+		s.t.Fatal(err)
+	}
+	return run
+}
+
+// tell has a worker do something, over which it may end.
+func (s *stage) tell(h *hand, do, run string) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: "chaos", Run: run})
+	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+		s.t.Fatalf("%s: %v %s", do, err, r.Error)
+	}
+}
+
+// release lets the brake go, if it was pulled before or after the worker's end.
+func (s *stage) release(h *hand) {
+	s.t.Helper()
+	brakes, err := s.service.Brakes(s.ctx(), "chaos")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, b := range brakes {
+		if b.ByHand && b.State == background.BrakePulled {
+			s.tell(h, worker.Release, "")
+		}
+	}
+}
+
+// archive archives the one task, as an operator may behind our back.
+func (s *stage) archive() {
+	s.t.Helper()
+	redis, err := asynq.ParseRedisURI(s.redis)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	i := asynq.NewInspector(redis)
+	defer i.Close()
+	queues, err := i.Queues()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	archived := 0
+	for _, q := range queues {
+		n, err := i.ArchiveAllPendingTasks(q)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		archived += n
+	}
+	if archived != 1 {
+		s.t.Fatalf("%d tasks archived", archived)
+	}
+}
+
+// leave asks a worker to end gracefully.
+func (s *stage) leave(h *hand) {
+	s.t.Helper()
+	if err := h.stop(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// quit ends a worker gracefully, and fails the test if it does not.
+func (s *stage) quit(h *hand) {
+	s.t.Helper()
+	s.leave(h)
+	select {
+	case <-h.process.Done():
+	case <-time.After(patience):
+		s.t.Fatal("the worker does not end")
+	}
+	if code := h.process.Code(); code != 0 {
+		s.t.Errorf("the worker ended with code %d", code)
+	}
+}
+
+// frozen waits until the process stands still by SIGSTOP.
+func (s *stage) frozen(h *hand) {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.process.PID()))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if _, after, _ := bytes.Cut(stat, []byte(") ")); bytes.HasPrefix(after, []byte("T")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("the worker does not freeze")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// What a worker can be told to do.
+const (
+	Submit   = "submit"    // Adjudication
+	SubmitTx = "submit-tx" // Adjudication, in a transaction of the worker's own
+	Task     = "task"      // RetryKey, of the worker's plain family
+	Cancel   = "cancel"    // Tenant and Run
+	Fork     = "fork"      // Tenant and Run
+	Pull     = "pull"      // the brake of Tenant's escrow service
+	Release  = "release"   // the same
+	Clock    = "clock"     // Offset: a step of the worker's clock
+	Stats    = "stats"     // count what the process is doing
+)
+
+// Command is one line of a worker's input.
+type Command struct {
+	ID           int
+	Do           string
+	Adjudication postadjudication.Adjudication `json:",omitzero"`
+	RetryKey     string                        `json:",omitempty"`
+	Tenant       string                        `json:",omitempty"`
+	Run          string                        `json:",omitempty"`
+	Offset       time.Duration                 `json:",omitempty"`
+}
+
+// Reply is one line of its output. The first has no ID: the worker is open.
+type Reply struct {
+	ID      int
+	Reply   postadjudication.Reply `json:",omitempty"` // of a submission
+	Run     string                 `json:",omitempty"`
+	State   string                 `json:",omitempty"`
+	Running int                    `json:",omitempty"` // of Stats: calls going on
+	Error   string                 `json:",omitempty"`
+}

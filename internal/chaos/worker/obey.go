@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	tenant = "chaos"
+	actor  = "operator:chaos"
+	reason = "chaos"
+)
+
+func (p *process) do(ctx context.Context, c Command) Reply {
+	r := Reply{ID: c.ID}
+	var err error
+	switch c.Do {
+	case Submit:
+		var s postadjudication.Submitted
+		s, err = p.service.Submit(ctx, c.Adjudication)
+		r.submitted(s, err)
+	case SubmitTx:
+		var s postadjudication.Submitted
+		s, err = p.submitTx(ctx, c.Adjudication)
+		r.submitted(s, err)
+	case Task:
+		var s postadjudication.Submitted
+		s, err = p.service.SubmitTask(ctx, postadjudication.Task{Tenant: tenant, Family: chores, RetryKey: c.RetryKey})
+		r.submitted(s, err)
+	case Cancel:
+		err = p.cancel(ctx, c, &r)
+	case Fork:
+		err = p.fork(ctx, c, &r)
+	case Pull:
+		_, err = p.service.PullBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case Release:
+		_, err = p.service.ReleaseBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case Clock:
+		p.offset.Store(int64(c.Offset))
+	case Stats:
+		r.Running = p.service.Stats().Running
+	default:
+		err = fmt.Errorf("worker: command %q", c.Do)
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+func (r *Reply) submitted(s postadjudication.Submitted, err error) {
+	if err == nil {
+		r.Reply, r.Run, r.State = s.Reply, s.Run.String(), string(s.State)
+	}
+}
+
+// submitTx hands over beside a statement of the caller's own, in one transaction.
+func (p *process) submitTx(ctx context.Context, a postadjudication.Adjudication) (s postadjudication.Submitted, err error) {
+	tx, err := p.db.BeginTx(ctx, nil)
+	if err != nil {
+		return s, err
+	}
+	defer func() {
+		if undo := tx.Rollback(); undo != nil && !errors.Is(undo, sql.ErrTxDone) {
+			err = errors.Join(err, undo)
+		}
+	}()
+	if s, err = p.service.SubmitTx(ctx, tx, a); err != nil || s.Reply != postadjudication.Created {
+		return s, err
+	}
+	if err := tx.Commit(); err != nil {
+		return s, err
+	}
+	// A bell that fails is no failure: the run is committed, and the sweeper rings.
+	_ = s.Ring(ctx)
+	return s, nil
+}
+
+func (p *process) cancel(ctx context.Context, c Command, r *Reply) error {
+	id, err := receipts.ParseRunID(c.Run)
+	if err != nil {
+		return err
+	}
+	status, err := p.service.Cancel(ctx, c.Tenant, id, actor, reason)
+	r.Run, r.State = c.Run, string(status.State)
+	return err
+}
+
+func (p *process) fork(ctx context.Context, c Command, r *Reply) error {
+	id, err := receipts.ParseRunID(c.Run)
+	if err != nil {
+		return err
+	}
+	s, err := p.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: actor, Reason: reason})
+	r.submitted(s, err)
+	return err
+}
+
+func zapTime(t time.Time, e zapcore.PrimitiveArrayEncoder) {
+	e.AppendString(t.UTC().Format("15:04:05.000"))
+}

@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	_ "github.com/lib/pq" // the driver of the caller's own transactions
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
+)
+
+const chores = "chore"
+
+// Chores is a family beside the settlements. Its tasks succeed, and a second one of
+// the same retry key runs again.
+func Chores() postadjudication.Plain {
+	return postadjudication.Plain{Name: chores, Handle: func(context.Context, background.Attempt) background.Result {
+		return background.Result{Class: background.Executed}
+	}}
+}
+
+// Main runs a worker and reports true if the environment asks for one; a program
+// calls it first and then ends with the code.
+func Main() (code int, is bool) {
+	text, is := os.LookupEnv(Variable)
+	if !is {
+		return 0, false
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, text, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		return 1, true
+	}
+	return 0, true
+}
+
+type process struct {
+	settings Settings
+	offset   atomic.Int64
+	service  *postadjudication.Service
+	db       *sql.DB
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err error) {
+	p := &process{out: json.NewEncoder(out)}
+	if p.settings, err = parseSettings(text); err != nil {
+		return err
+	}
+	if err := failpoint.Arm(p.settings.Failpoint); err != nil {
+		return err
+	}
+	p.offset.Store(int64(p.settings.ClockOffset))
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	commands := make(chan error, 1)
+	if err := p.answer(Reply{}); err != nil {
+		return err
+	}
+	go func() {
+		defer end()
+		commands <- p.obey(ctx, in)
+	}()
+	if p.settings.Only {
+		<-ctx.Done()
+	} else {
+		err = p.service.Run(ctx)
+	}
+	select {
+	case cause := <-commands:
+		err = errors.Join(err, cause)
+	default: // ended by a signal; a read of the input can't be
+	}
+	return errors.Join(err, p.service.Close(), p.db.Close())
+}
+
+func (p *process) open(ctx context.Context) error {
+	redis, err := asynq.ParseRedisURI(p.settings.RedisURL)
+	if err != nil {
+		return err
+	}
+	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime})
+	if err != nil {
+		return err
+	}
+	log := zap.NewProductionConfig()
+	log.OutputPaths, log.DisableStacktrace, log.Sampling = []string{"stderr"}, true, nil
+	log.EncoderConfig.EncodeTime = zapTime
+	logger, err := log.Build()
+	if err != nil {
+		return err
+	}
+	if p.db, err = sql.Open("postgres", p.settings.DatabaseURL); err != nil {
+		return err
+	}
+	s := p.settings
+	c := postadjudication.Config{
+		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.Panicking(calls), calls}, Worker: s.Name, Logger: logger.Named(s.Name),
+		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
+		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
+		Families: []postadjudication.Plain{Chores()},
+	}
+	c.Policy.BaseDelay = s.BaseDelay
+	p.service, err = postadjudication.Open(ctx, c)
+	return err
+}
+
+// obey reads commands and does each beside the others, until the input ends.
+func (p *process) obey(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var c Command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return fmt.Errorf("command %q: %w", lines.Text(), err)
+		}
+		go func() {
+			if err := p.answer(p.do(ctx, c)); err != nil {
+				fmt.Fprintln(os.Stderr, "worker: the reply was not taken:", err)
+			}
+		}()
+	}
+	return lines.Err()
+}
+
+func (p *process) answer(r Reply) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Encode(r)
+}
