@@ -25,7 +25,7 @@ type process struct {
 	of      measured
 	started time.Time
 
-	running, waiting, abandoned, failures, rung, uptime, moves, opens *prometheus.Desc
+	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
@@ -36,6 +36,8 @@ func newProcess(of measured, started time.Time) *process {
 		abandoned: about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
 		failures:  about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
 		rung:      about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
+		braked:    about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
+		parked:    about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
 		uptime:    about("recourse_uptime_seconds", "Since this process opened its service."),
 		moves:     about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
 		opens:     about("recourse_submit_commit_rows", "New cases that shared a commit."),
@@ -55,9 +57,11 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.running, float64(s.Running))
 	gauge(p.waiting, float64(s.Waiting))
 	gauge(p.abandoned, float64(s.Abandoned))
+	gauge(p.braked, float64(s.Braked))
 	gauge(p.uptime, time.Since(p.started).Seconds())
 	count(p.failures, s.WriteFailures)
 	count(p.rung, s.Rung)
+	count(p.parked, s.Parked)
 	to <- batches(p.moves, s.Moves)
 	to <- batches(p.opens, s.Opens)
 }

@@ -79,6 +79,7 @@ func (m *Main) Start(ctx context.Context) error {
 	m.metrics = newMetrics()
 	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log,
+		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
 			m.metrics.moved(mv, after)
 			if m.OnMove != nil {

@@ -22,6 +22,7 @@ type metrics struct {
 	attempts *prometheus.CounterVec
 	entered  *prometheus.CounterVec
 	letters  *prometheus.CounterVec
+	brakes   *prometheus.CounterVec
 	lateness prometheus.Histogram
 }
 
@@ -34,11 +35,13 @@ func newMetrics() *metrics {
 			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Cancelled)),
 		letters: counters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill),
+		brakes: counters("recourse_brake_moves_total", "Brakes that this process pulled, eased or released.", "state",
+			string(background.BrakePulled), string(background.BrakeEasing), string(background.BrakeReleased)),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBounds,
 		}),
 	}
-	m.registry.MustRegister(m.attempts, m.entered, m.letters, m.lateness)
+	m.registry.MustRegister(m.attempts, m.entered, m.letters, m.brakes, m.lateness)
 	return m
 }
 
