@@ -18,6 +18,7 @@ type call struct {
 	result      Result
 	took        time.Duration
 	interrupted bool          // the grace of a shutdown was over first
+	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
 	probe       bool          // made for the brake's sake: a failure is not the run's
 }
@@ -105,12 +106,14 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 	}
 	m.running.Add(1)
 	defer m.running.Add(-1)
+	calls, ended := m.tracing.attempt(calls, run)
 	done := m.bounded(calls, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
 		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
 		return res
 	})
+	done.trace = ended(done)
 	if done.late != nil {
 		m.abandon(run, 1)
 	}

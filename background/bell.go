@@ -26,7 +26,7 @@ const (
 // The run's Queue and Bell are those of the journal. A bell that rings already
 // is rung. On an error the run stays without a bell until the sweeper finds it.
 func (m *Manager) Bell(ctx context.Context, r Run) error {
-	task := asynq.NewTask(r.Family, []byte(r.ID.String()))
+	task := asynq.NewTaskWithHeaders(r.Family, []byte(r.ID.String()), m.tracing.headers(ctx))
 	failpoint.Hit(failpoint.BellBefore, failpoint.Task)
 	_, err := m.client.EnqueueContext(ctx, task, asynq.Queue(r.Queue), asynq.TaskID(taskID(r)),
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))

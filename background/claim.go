@@ -18,6 +18,7 @@ func (d *delivery) claim() (started time.Time, err error) {
 	mv := d.m.move(receipts.AttemptStarted, d.run)
 	mv.Token = d.m.cfg.NewID()
 	mv.Session, d.calls, _ = d.m.session.current()
+	d.calls, mv.Trace = d.m.tracing.within(d.calls, d.traced), traceID(d.traced)
 	if !d.probing {
 		mv.Bars = d.m.brakes.bars
 	}

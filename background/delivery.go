@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 )
 
@@ -18,6 +19,8 @@ type delivery struct {
 	run       Run // as last seen; only the id before the first claim
 	bell      int // of the task that brought the run
 	own       *engagement
+	traced    context.Context // carries the delivery's span
+	span      trace.Span
 	calls     context.Context // of the session that claimed; ended when it is in doubt
 	doubt     chan struct{}   // closed when a claim has been in doubt for too long
 	doubtOnce sync.Once

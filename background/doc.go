@@ -24,6 +24,6 @@
 //     and no letter is opened for it before Family.Lookup was asked.
 //   - A live run that is due and has no bell gets a new one.
 //
-// The package imports asynq, go-redis, zap, retrypolicy, receipts and internal/failpoint. It MUST NOT
+// The package imports asynq, go-redis, zap, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
 // know of SQL, of settlements and money's rules, or of any face.
 package background

@@ -78,7 +78,7 @@ func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
 func (m *Manager) endMove(run Run, end ending, done call) Move {
 	mv := m.move(end.fact, run)
 	mv.Spend, mv.Result, mv.Lookup, mv.Reason, mv.NextRetryAt = end.spend, end.result, end.lookup, end.reason, end.next
-	mv.Duration, mv.CallGoesOn = done.took, done.late != nil
+	mv.Duration, mv.CallGoesOn, mv.Trace = done.took, done.late != nil, done.trace
 	return mv
 }
 

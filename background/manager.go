@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	Worker  string                  // name of this process in receipts; "worker"
 	Logger  *zap.Logger             // nothing is logged when nil
 	Now     func() time.Time        // time.Now
+	Tracer  trace.TracerProvider    // nothing is traced when nil
 	NewID   func() uuid.UUID        // ids of moves and tokens of claims; random
 	OnMove  func(m Move, after Run) // called after each commit; it must not block
 	OnBrake func(now Brake)         // called after this process pulled or released a brake; it must not block
@@ -61,6 +63,7 @@ type Manager struct {
 	session *session
 	observe *observer
 	mirrors *mirrors
+	tracing tracing
 	brakes  *brakes
 	braker  *braker
 
@@ -110,6 +113,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
+	m.tracing = newTracing(cfg.Tracer)
 	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil

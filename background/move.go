@@ -65,5 +65,5 @@ type Move struct {
 	Duration    time.Duration
 	CallGoesOn  bool   // the attempt ends while its call has not come back
 	Actor       string // who asked; empty means the worker itself
-	Trace       string
+	Trace       string // W3C id of the trace that the attempt is part of; empty when it is part of none
 }

@@ -80,8 +80,9 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 		return nil
 	}
 	bell, _ := asynq.GetTaskID(ctx)
+	traced, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
 	return m.deliver(ctx, &delivery{
-		m: m, family: family, run: Run{ID: id, Family: family.Name()}, bell: bellOf(bell),
+		m: m, traced: traced, span: span, family: family, run: Run{ID: id, Family: family.Name()}, bell: bellOf(bell),
 		own: own, doubt: make(chan struct{}),
 	})
 }
@@ -91,6 +92,7 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
 	m.work.Go(func() {
+		defer d.span.End()
 		defer m.engaged.leave(d.run.ID)
 		answer <- d.carry()
 	})

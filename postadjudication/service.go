@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
@@ -38,6 +39,7 @@ type Config struct {
 
 	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
 	Now     func() time.Time                      // time.Now when nil
+	Tracer  trace.TracerProvider                  // nothing is traced when nil
 	OnMove  func(background.Move, background.Run) // called after each committed move of this process
 	OnBrake func(background.Brake)                // called after this process pulled or released a brake
 }
@@ -54,6 +56,7 @@ type Service struct {
 	log         *zap.Logger
 	clock       func() time.Time
 	runs        bool
+	tracer      trace.Tracer // nil: nothing is traced
 }
 
 // ErrNoExecutor means that Run was called on a Service without an Executor.
@@ -87,12 +90,15 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, NewID: newID, OnMove: c.OnMove,
+		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: c.OnMove,
 		Brake: c.Brake, OnBrake: c.OnBrake,
 	})
 	if err != nil {
 		journal.Close()
 		return nil, err
+	}
+	if c.Tracer != nil {
+		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
 	}
 	return s, nil
 }

@@ -25,9 +25,11 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 }
 
 func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitted, error) {
+	ctx, ended := s.traced(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
 	s.ring(ctx, out)
+	ended(out, err)
 	return out, err
 }
 

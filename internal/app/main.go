@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
@@ -33,6 +34,10 @@ type Main struct {
 	Log     *zap.Logger                                   // none when nil
 	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
 
+	// Tracer is whom spans are given to. When nil, Start exports them to where the
+	// environment's OTEL_EXPORTER_OTLP_ENDPOINT says, else nothing is traced.
+	Tracer trace.TracerProvider
+
 	// Set by Start.
 	Service *postadjudication.Service
 	Redis   asynq.RedisConnOpt
@@ -41,6 +46,7 @@ type Main struct {
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
 
 	metrics *metrics
+	traces  bool // the environment says where traces go
 	pages   *http.Server
 	serving sync.WaitGroup
 	closers []func() error
@@ -50,6 +56,7 @@ type Main struct {
 // those that cannot work. Its errors are ErrOptions.
 func (m *Main) Parse(getenv func(string) string) error {
 	m.Options.FromEnvironment(getenv)
+	m.traces = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
@@ -76,9 +83,13 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(func() error { escrow.close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
+	if err := m.startTracing(ctx); err != nil {
+		return err
+	}
 	m.metrics = newMetrics()
 	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log,
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer,
+		Brake:   m.Options.Brake,
 		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
 			m.metrics.moved(mv, after)

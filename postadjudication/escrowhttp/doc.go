@@ -46,6 +46,8 @@
 // and [Config.MaxBody] bytes of body, ends with its context, and waits no more
 // than 100ms for the text of an error whose status has already decided.
 //
-// The package may import postadjudication, settlement and the standard library. It
-// must not know of runs, policies, storage or logs.
+// A trace that the context is part of is told to the service as traceparent.
+//
+// The package may import postadjudication, settlement, OpenTelemetry's API and the
+// standard library. It must not know of runs, policies, storage or logs.
 package escrowhttp

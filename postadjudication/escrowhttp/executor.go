@@ -36,6 +36,11 @@ var (
 // Execute posts the request once and classifies the answer. It returns when the
 // service has answered or ctx has ended.
 func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+	ctx, ended := spanned(ctx, "execute")
+	return ended(e.execute(ctx, c))
+}
+
+func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
@@ -61,6 +66,11 @@ func (e *Executor) Execute(ctx context.Context, c postadjudication.Call) postadj
 // Lookup asks what became of the operation key. Every answer but the two that the
 // wire defines is Unknown; the outcome table does not apply to it.
 func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+	ctx, ended := spanned(ctx, "look up")
+	return ended(e.lookUp(ctx, c))
+}
+
+func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
@@ -95,6 +105,7 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 	h := e.header.Clone()
 	h.Set("Accept", "application/json")
 	h.Set("Idempotency-Key", c.OperationKey.String())
+	tell(ctx, h)
 	return (&http.Request{
 		Method: method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

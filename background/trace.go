@@ -1,0 +1,82 @@
+package background
+
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// tracing shows a run's way as spans. The trace begins where the bell is first rung
+// and travels in the headers of the asynq task, as well as it can: a bell that is
+// rung again has none. Without a provider nothing is done at all.
+type tracing struct{ tracer trace.Tracer } // nil without a provider
+
+var wire propagation.TraceContext
+
+func newTracing(p trace.TracerProvider) tracing {
+	if p == nil {
+		return tracing{}
+	}
+	return tracing{p.Tracer("github.com/recourse-dev/recourse/background")}
+}
+
+// headers carry the trace that ctx is part of; nil when it is part of none.
+func (t tracing) headers(ctx context.Context) map[string]string {
+	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsValid() {
+		return nil
+	}
+	h := propagation.MapCarrier{}
+	wire.Inject(ctx, h)
+	return h
+}
+
+// delivery begins the span of a delivery in the trace that its task carries.
+func (t tracing) delivery(ctx context.Context, task *asynq.Task, run RunID) (context.Context, trace.Span) {
+	if t.tracer == nil {
+		return ctx, trace.SpanFromContext(ctx)
+	}
+	ctx = wire.Extract(ctx, propagation.MapCarrier(task.Headers()))
+	return t.tracer.Start(ctx, "deliver", trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(attribute.String("recourse.run", run.String()), attribute.String("recourse.family", task.Type())))
+}
+
+// within puts a call into a delivery's trace; the call keeps its own context's end.
+func (t tracing) within(calls, delivered context.Context) context.Context {
+	if t.tracer == nil || delivered == nil || calls == nil {
+		return calls
+	}
+	return trace.ContextWithSpan(calls, trace.SpanFromContext(delivered))
+}
+
+// attempt begins the span of an attempt. ended ends it and gives the trace's id.
+func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, ended func(call) string) {
+	if t.tracer == nil {
+		return ctx, func(call) string { return "" }
+	}
+	ctx, span := t.tracer.Start(ctx, "attempt", trace.WithAttributes(attribute.String("recourse.run", run.ID.String()),
+		attribute.String("recourse.tenant", run.Tenant), attribute.Int("recourse.attempt", run.Attempt)))
+	return ctx, func(done call) string {
+		span.SetAttributes(attribute.String("recourse.outcome_class", string(done.result.Class)))
+		if f := done.result.Failure; f != nil {
+			span.SetStatus(codes.Error, f.Type) // the message is redacted elsewhere
+		}
+		span.End()
+		return traceID(ctx)
+	}
+}
+
+// traceID is the W3C id of the trace that ctx is part of; empty when it is part of
+// none.
+func traceID(ctx context.Context) string {
+	if ctx == nil {
+		return ""
+	}
+	if s := trace.SpanContextFromContext(ctx); s.HasTraceID() {
+		return s.TraceID().String()
+	}
+	return ""
+}

@@ -1,0 +1,45 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// The standard variables that say where traces go. The exporter reads them, and the
+// others of its specification, by itself.
+const (
+	otlpVariable       = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	otlpTracesVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+)
+
+// traceGrace is what spans that were not exported yet are given at Close.
+const traceGrace = 3 * time.Second
+
+// startTracing exports spans over OTLP/HTTP when the environment says where to.
+func (m *Main) startTracing(ctx context.Context) error {
+	if m.Tracer != nil || !m.traces {
+		return nil
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return fmt.Errorf("exporting traces: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "recourse")), resource.WithFromEnv())
+	if err != nil {
+		return fmt.Errorf("exporting traces: %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
+	m.closing(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), traceGrace)
+		defer cancel()
+		return provider.Shutdown(ctx)
+	})
+	m.Tracer = provider
+	return nil
+}

@@ -1,0 +1,186 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/app"
+)
+
+// busyThenPaid is an escrow service that refuses the first call of a key for now,
+// pays at the second, and keeps what it was told of traces.
+func busyThenPaid(t *testing.T) (url string, told func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var parents []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		parents = append(parents, r.Header.Get("traceparent"))
+		if len(parents) == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		body, err := json.Marshal(map[string]any{"operation_key": r.Header.Get("Idempotency-Key"), "status": "executed",
+			"moved": map[string]any{"minor": 100, "currency": "USD"}, "reference": "r"})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := w.Write(body); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]string(nil), parents...)
+	}
+}
+
+func settleOne(t *testing.T, o app.Options, m *app.Main, settled <-chan struct{}) {
+	t.Helper()
+	start(t, o, m)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	<-settled
+	stop() // ends the deliveries, and with them their spans
+	if err := <-ran; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// signal is closed when a run has succeeded.
+func signal() (onMove func(background.Move, background.Run), settled chan struct{}) {
+	settled = make(chan struct{})
+	return func(_ background.Move, after background.Run) {
+		if after.State == background.Succeeded {
+			close(settled)
+		}
+	}, settled
+}
+
+func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.T) {
+	t.Parallel()
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans))
+	url, told := busyThenPaid(t)
+	onMove, settled := signal()
+	o := options(t)
+	o.Embedded, o.EscrowURL = false, url
+	m := &app.Main{OnMove: onMove, Tracer: provider}
+	settleOne(t, o, m, settled)
+
+	parents := map[string]string{}
+	names := map[string]int{}
+	id := ""
+	for _, s := range spans.GetSpans() {
+		if id == "" {
+			id = s.SpanContext.TraceID().String()
+		}
+		if got := s.SpanContext.TraceID().String(); got != id {
+			t.Errorf("span %s is of trace %s, the first of %s", s.Name, got, id)
+		}
+		names[s.Name]++
+		parents[s.SpanContext.SpanID().String()] = s.Name
+	}
+	for name, want := range map[string]int{"submit": 1, "deliver": 1, "attempt": 2, "execute": 2} {
+		if names[name] != want {
+			t.Errorf("%d spans %q, not %d: %v", names[name], name, want, names)
+		}
+	}
+	above := map[string]string{"submit": "", "deliver": "submit", "attempt": "deliver", "execute": "attempt"}
+	for _, s := range spans.GetSpans() {
+		if got := parents[s.Parent.SpanID().String()]; got != above[s.Name] {
+			t.Errorf("%s is below %q, not %q", s.Name, got, above[s.Name])
+		}
+	}
+	for _, parent := range told() {
+		if part := strings.Split(parent, "-"); len(part) != 4 || part[1] != id || parents[part[2]] != "execute" {
+			t.Errorf("the escrow service was told %q of trace %s", parent, id)
+		}
+	}
+	c, err := m.Service.Case(t.Context(), "acme", "txr_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trail, err := m.Service.Receipts(t.Context(), "acme", c.Case, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range trail[1:] {
+		if p, err := r.Payload(); err != nil || p.TraceID != id {
+			t.Errorf("%s carries trace %q: %v", r.Subtype, p.TraceID, err)
+		}
+	}
+}
+
+func TestNothingIsToldOfTracesWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	url, told := busyThenPaid(t)
+	onMove, settled := signal()
+	o := options(t)
+	o.Embedded, o.EscrowURL = false, url
+	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
+	for _, parent := range told() {
+		if parent != "" {
+			t.Errorf("told %q", parent)
+		}
+	}
+}
+
+// Not parallel: the exporter reads the environment of the process.
+func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
+	got := make(chan string, 16)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && strings.Contains(string(body), "recourse") {
+			got <- r.URL.Path
+		}
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	o := options(t)
+	m := &app.Main{Options: o}
+	if err := m.Parse(func(name string) string {
+		if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+			return collector.URL
+		}
+		return ""
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil { // exports what is left
+		t.Fatal(err)
+	}
+	select {
+	case path := <-got:
+		if path != "/v1/traces" {
+			t.Errorf("sent to %s", path)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nothing was exported")
+	}
+}
