@@ -35,9 +35,10 @@ type Options struct {
 	Listen        string // host:port of the pages; empty means none
 	Expose        bool   // allows a Listen beyond loopback
 	Embedded      bool
-	KeyLifetime   time.Duration // of operation keys at the escrow service
-	TimeLimit     time.Duration // of one call of the escrow service
-	Private       bool          // what has no URL is started, and gone after Close
+	KeyLifetime   time.Duration              // of operation keys at the escrow service
+	TimeLimit     time.Duration              // of one call of the escrow service
+	Private       bool                       // what has no URL is started, and gone after Close
+	Brake         postadjudication.BrakeRule // when brakes pull themselves
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
@@ -67,6 +68,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /livez, /readyz, /metrics and /asynqmon")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; the pages have no access check")
 	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
+	f.BoolVar(&o.Brake.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
 
