@@ -23,6 +23,7 @@ type metrics struct {
 	entered  *prometheus.CounterVec
 	letters  *prometheus.CounterVec
 	brakes   *prometheus.CounterVec
+	touched  *prometheus.CounterVec
 	lateness prometheus.Histogram
 }
 
@@ -37,11 +38,13 @@ func newMetrics() *metrics {
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill),
 		brakes: counters("recourse_brake_moves_total", "Brakes that this process pulled, eased or released.", "state",
 			string(background.BrakePulled), string(background.BrakeEasing), string(background.BrakeReleased)),
+		touched: counters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
+			background.BellArchived, background.BellRemoved, background.MirrorRemoved, background.MirrorRun),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBounds,
 		}),
 	}
-	m.registry.MustRegister(m.attempts, m.entered, m.letters, m.brakes, m.lateness)
+	m.registry.MustRegister(m.attempts, m.entered, m.letters, m.brakes, m.touched, m.lateness)
 	return m
 }
 
@@ -65,6 +68,9 @@ func (m *metrics) moved(mv background.Move, after background.Run) {
 	}
 	if mv.Run.State == background.Running && after.State != background.Running {
 		m.attempts.WithLabelValues(string(mv.Result.Class)).Inc()
+	}
+	if mv.Fact == receipts.OutOfBandChangeDetected {
+		m.touched.WithLabelValues(mv.Reason).Inc()
 	}
 	if mv.Fact == receipts.DeadLettered {
 		m.letters.WithLabelValues(after.Reason).Inc()

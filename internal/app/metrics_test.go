@@ -62,6 +62,7 @@ func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 		{background.Move{Fact: receipts.RetryScheduled, Run: first, Result: refused}, waits},
 		{background.Move{Fact: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
 		{background.Move{Fact: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
+		{background.Move{Fact: receipts.OutOfBandChangeDetected, Run: dead, Reason: background.MirrorRun}, dead},
 		{background.Move{Fact: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
 	} {
 		m.moved(step.mv, step.after)
@@ -70,6 +71,7 @@ func TestMovesAreCountedByWhatTheyMean(t *testing.T) {
 		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
 		`recourse_runs_entered_total{state="running"} 2`, `recourse_runs_entered_total{state="dead_lettered"} 1`,
 		`recourse_dead_letters_total{reason="final"} 1`, `recourse_retry_lateness_seconds_count 1`,
+		`recourse_out_of_band_changes_total{what="mirror_run"} 1`,
 		`recourse_retry_lateness_seconds_sum 0.002`)
 }
 
@@ -80,11 +82,12 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 		AtRisk: map[string]int64{"EUR": 1250},
 	}}
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
+	of.stats.Paused, of.stats.Unmirrored = 1, 9
 	of.stats.Moves.Commits[0], of.stats.Moves.Commits[2], of.stats.Moves.Rows = 3, 1, 7
 	m := newMetrics()
 	m.show(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
-		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_levels_measured 1`,
+		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`, `recourse_levels_measured 1`,
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
 		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,
 		`recourse_move_commit_rows_bucket{le="+Inf"} 4`, `recourse_move_commit_rows_sum 7`, `recourse_move_commit_rows_count 4`)

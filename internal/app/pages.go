@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -39,16 +40,21 @@ func (m *Main) routes(monitor http.Handler) http.Handler {
 	return mux
 }
 
-// ready answers in JSON when that is asked for, else in plain text.
+// ready answers in JSON when that is asked for, else in plain text. A paused queue
+// keeps runs waiting but is an operator's will: it is told, and is no fault.
 func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
-	status, reason := http.StatusOK, ""
+	status, reason, paused := http.StatusOK, "", m.Service.Paused()
 	if err := m.Service.Healthy(ctx); err != nil {
 		status, reason = http.StatusServiceUnavailable, err.Error()
 	}
 	if r.Header.Get("Accept") == "application/json" {
-		body, err := json.Marshal(map[string]any{"ready": status == http.StatusOK, "reason": reason})
+		answer := map[string]any{"ready": status == http.StatusOK, "reason": reason}
+		if len(paused) > 0 {
+			answer["paused_queues"] = paused
+		}
+		body, err := json.Marshal(answer)
 		if err != nil {
 			status, body = http.StatusInternalServerError, nil
 		}
@@ -57,10 +63,19 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if status == http.StatusOK {
-		m.text(w, status, "ok\n")
+		m.text(w, status, "ok\n"+hints(paused))
 		return
 	}
-	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason))
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused))
+}
+
+// hints are lines about what is no fault but keeps runs waiting.
+func hints(paused []string) string {
+	var out strings.Builder
+	for _, queue := range paused {
+		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
+	}
+	return out.String()
 }
 
 func (m *Main) text(w http.ResponseWriter, status int, body string) {

@@ -1,0 +1,58 @@
+package app_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/internal/app"
+)
+
+func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
+	t.Parallel()
+	m := &app.Main{}
+	start(t, options(t), m)
+	operator := asynq.NewInspector(m.Redis)
+	defer func() {
+		if err := operator.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	queues, err := operator.Queues()
+	if err != nil || len(queues) == 0 {
+		t.Fatalf("%v, %v", queues, err)
+	}
+	if err := operator.PauseQueue(queues[0]); err != nil {
+		t.Fatal(err)
+	}
+	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for len(m.Service.Paused()) == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal("the pause is not seen")
+		}
+	}
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, queues[0]+" is paused") {
+		t.Errorf("%d %q", status, body)
+	}
+	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"paused_queues":["`+queues[0]+`"]`) {
+		t.Errorf("%d %q", status, body)
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
