@@ -8,7 +8,7 @@ type BrakeRule struct {
 	Off       bool          // pulled by hand only
 	Window    time.Duration // attempts older than this say nothing; 1s
 	Attempts  int           // at least so many within the window; 20
-	Share     int           // percent of them that failed, retryable or unknown; 50
+	Share     int           // percent of a window that failed, retryable or unknown; 50
 	Cases     int           // at least so many different cases among the failed; 10
 	Abandoned int           // over so many calls of a target in one process that outlived their attempts; 16
 	Probe     time.Duration // between two probes of a target; 1s
@@ -34,7 +34,8 @@ const gaugeSize = 4096
 type gauge struct {
 	rule   BrakeRule
 	seen   []ended
-	failed int // of seen
+	failed int       // of seen
+	began  time.Time // since when there was no window without an attempt
 }
 
 // ended is how one attempt ended, as far as the target is concerned.
@@ -45,21 +46,25 @@ type ended struct {
 }
 
 // note takes the end of an attempt in and reports whether the brake is to be pulled.
-// It is when, among the attempts of the window or the most recent of them,
+// It is when, among the attempts of the window or the most recent of them, there are
+// enough attempts, of enough cases that failed, and the failed ones reach the share:
 //
-//   - there are enough attempts, of enough cases that failed, and
-//   - the failed ones reach the share: over the whole window, or since some moment
-//     within it by a surplus that enough attempts would have if all had failed. The
-//     surplus lets a sudden stop of a busy target be seen at once, however many
+//   - over a whole window, which must have passed: of a first few attempts half may
+//     fail by chance where a quarter of all do; or
+//   - since some moment within it, by a surplus that enough attempts would have if all
+//     had failed. It lets a sudden stop of a busy target be seen at once, however many
 //     attempts succeeded just before, and is not reached by chance.
 func (g *gauge) note(e ended) bool {
-	g.forget(e.at.Add(-g.rule.Window))
+	if g.forget(e.at.Add(-g.rule.Window)); len(g.seen) == 0 {
+		g.began = e.at
+	}
 	g.seen = append(g.seen, e)
 	if !e.failed {
 		return false
 	}
 	g.failed++
-	if len(g.seen) >= g.rule.Attempts && 100*g.failed >= g.rule.Share*len(g.seen) && cases(g.seen) >= g.rule.Cases {
+	whole := e.at.Sub(g.began) >= g.rule.Window
+	if whole && len(g.seen) >= g.rule.Attempts && 100*g.failed >= g.rule.Share*len(g.seen) && cases(g.seen) >= g.rule.Cases {
 		return true
 	}
 	worst := g.surplus()

@@ -1,6 +1,8 @@
 package background
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -36,7 +38,9 @@ func TestBrakeIsPulledByTheRuleAndByNothingLess(t *testing.T) {
 		{"nine cases are too few", BrakeRule{}, []stretch{{200, ms, all, 9}}, 0},
 		{"ten cases are enough", BrakeRule{}, []stretch{{200, ms, all, 10}}, 20},
 		{"nine cases fail among many that do not", BrakeRule{}, []stretch{{9, ms, all, 9}, {9, ms, nil, 0}, {9, ms, all, 9}}, 0},
-		{"every second fails: half of 20 from ten cases", BrakeRule{}, []stretch{{20, ms, oneIn(2), 0}}, 20},
+		{"every second fails: half of a whole window", BrakeRule{}, []stretch{{1100, ms, oneIn(2), 0}}, 1002},
+		{"half of a few attempts fail", BrakeRule{}, []stretch{{24, ms, oneIn(2), 0}}, 0},
+		{"half of a few attempts fail, slowly", BrakeRule{}, []stretch{{40, 49 * ms, oneIn(2), 0}}, 22},
 		{"every third fails, for long", BrakeRule{}, []stretch{{5000, ms / 2, oneIn(3), 0}}, 0},
 		{"busy and sound, then all fail: seen within 20", BrakeRule{}, []stretch{{3000, ms / 4, nil, 0}, {40, ms / 4, all, 0}}, 3020},
 		{"busy and sound, then three of four fail", BrakeRule{}, []stretch{{3000, ms / 4, nil, 0}, {60, ms / 4, func(i int) bool { return i%4 != 0 }, 0}}, 3039},
@@ -118,4 +122,60 @@ func TestAGaugeForgetsWithoutGrowing(t *testing.T) {
 	if g.forget(now.Add(time.Hour)); len(g.seen) != 0 || g.failed != 0 {
 		t.Errorf("%d attempts, %d failed", len(g.seen), g.failed)
 	}
+}
+
+// mixed are the failures of the attempts of each line of testdata/adjudications.jsonl
+// that is executed: how many such lines there are, and which attempts fail.
+var mixed = []struct {
+	lines    int
+	attempts []bool
+}{
+	{222, []bool{false}},
+	{48, []bool{true, false}},
+	{12, []bool{true, true, false}},
+	{20, []bool{true, true, true}},
+}
+
+// Three attempts in ten of the demonstration's mix fail. In whatever order they come,
+// for five tenants with few attempts each, no brake is pulled.
+func TestAnOrdinaryMixOfFailuresPullsNoBrake(t *testing.T) {
+	t.Parallel()
+	var lines [][]bool
+	for _, kind := range mixed {
+		for range kind.lines {
+			lines = append(lines, kind.attempts)
+		}
+	}
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		r.Shuffle(len(lines), func(a, b int) { lines[a], lines[b] = lines[b], lines[a] })
+		for tenant := range 5 {
+			if n, all := playMix(r, lines, tenant); n > 0 {
+				t.Errorf("seed %d, tenant %d: pulled at attempt %d of %d", seed, tenant, n, all)
+			}
+		}
+	}
+}
+
+// playMix plays a tenant's share of the lines, handed over within a quarter of a
+// second, and tells which attempt pulled the brake.
+func playMix(r *rand.Rand, lines [][]bool, tenant int) (pulled, all int) {
+	var es []ended
+	for i := tenant; i < len(lines); i += 5 {
+		at := time.Duration(i)*600*time.Microsecond + time.Duration(r.Int64N(int64(20*time.Millisecond)))
+		for n, failed := range lines[i] {
+			es = append(es, ended{at: time.Unix(1_700_000_000, 0).Add(at), kase: caseNo(i + 1), failed: failed})
+			at += 25*time.Millisecond<<n + time.Duration(r.Int64N(int64(8*time.Millisecond)))
+		}
+	}
+	slices.SortFunc(es, func(a, b ended) int { return a.at.Compare(b.at) })
+	rule := BrakeRule{}
+	rule.normalise()
+	g := gauge{rule: rule}
+	for i, e := range es {
+		if g.note(e) {
+			return i + 1, len(es)
+		}
+	}
+	return 0, len(es)
 }
