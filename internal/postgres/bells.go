@@ -37,7 +37,7 @@ RETURNING r.id, r.bell`
 func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	c := newColumns(2)
+	c := newColumns(2, 1)
 	byID := make(map[string]background.Run, len(rs))
 	for _, r := range rs {
 		c.id(r.ID)

@@ -172,13 +172,13 @@ func tellBrake(ctx context.Context, tx *sql.Tx, id receipts.CaseID, was, now bac
 		return err
 	}
 	if row.opens() {
-		o, err := applyOpens(ctx, tx, locking(openSQL), []sealed{row})
+		o, err := applyOpens(ctx, tx, locking(openSQL), []*sealed{row})
 		if err == nil && o[0].verdict != written {
 			err = fmt.Errorf("the case of brake %s is there, but not the brake's", kase.Subject)
 		}
 		return err
 	}
-	v, err := applyMoves(ctx, tx, waiting(moveSQL), []sealed{row})
+	v, err := applyMoves(ctx, tx, waiting(moveSQL), []*sealed{row})
 	if err == nil && v[0] != written {
 		err = fmt.Errorf("the case of brake %s was moved by somebody else", kase.Subject)
 	}
@@ -214,7 +214,7 @@ func (j *Journal) Parked(ctx context.Context, t background.Target, after backgro
 func (j *Journal) Runs(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	c := newColumns(1)
+	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}

@@ -61,7 +61,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 	}
 }
 
-func (j *Journal) attempt(ch Change, do func(sealed) (verdict, error)) (Snapshot, verdict, error) {
+func (j *Journal) attempt(ch Change, do func(*sealed) (verdict, error)) (Snapshot, verdict, error) {
 	s, err := seal(ch)
 	if err != nil {
 		return ch.Before, lost, err
@@ -74,7 +74,7 @@ func (j *Journal) attempt(ch Change, do func(sealed) (verdict, error)) (Snapshot
 // attemptAlone writes a change that lost its guard though it was decided on what
 // had just been read: another transaction may hold the row, so this one waits.
 func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdict, error) {
-	return j.attempt(ch, func(s sealed) (verdict, error) {
+	return j.attempt(ch, func(s *sealed) (verdict, error) {
 		if !j.moveLane.enter(ctx) {
 			return lost, ErrBusy
 		}
@@ -82,7 +82,7 @@ func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdic
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 		defer cancel()
 		defer j.announce()
-		vs, err := applyMoves(ctx, j.moveLane.db, waiting(moveSQL), []sealed{s})
+		vs, err := applyMoves(ctx, j.moveLane.db, waiting(moveSQL), []*sealed{s})
 		switch {
 		case ofContention(err):
 			return lost, ErrBusy

@@ -15,7 +15,16 @@ type columns struct {
 	rows int
 }
 
-func newColumns(n int) *columns { return &columns{text: make([][]byte, n)} }
+// newColumns has room for so many rows of ordinary width.
+func newColumns(n, rows int) *columns {
+	const width = 40
+	c := &columns{text: make([][]byte, n)}
+	room := make([]byte, n*rows*width)
+	for i := range c.text {
+		c.text[i] = room[i*rows*width : i*rows*width : (i+1)*rows*width]
+	}
+	return c
+}
 
 // args are the literals as statement arguments.
 func (c *columns) args() []any {

@@ -18,8 +18,8 @@ ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 
 // ensureEscrows creates the escrows of cases to be opened before the statement
 // that opens them, because that one cannot update a row that it inserts itself.
-func (j *Journal) ensureEscrows(ctx context.Context, rows []sealed) error {
-	c := newColumns(4)
+func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
+	c := newColumns(4, 1)
 	var names []escrowName
 	for i := range rows {
 		o := rows[i].Opens

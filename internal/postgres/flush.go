@@ -10,18 +10,18 @@ import (
 
 // flushMoves writes a batch of moves. A batch that the server refuses for one
 // row's value is split, so that only that row fails.
-func (j *Journal) flushMoves(rows []sealed) []answer[verdict] {
+func (j *Journal) flushMoves(rows []*sealed) []answer[verdict] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	defer j.announce()
-	return split(rows, func(rows []sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
+	return split(rows, func(rows []*sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
 }
 
-func (j *Journal) flushOpens(rows []sealed) []answer[opened] {
+func (j *Journal) flushOpens(rows []*sealed) []answer[opened] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	defer j.announce()
-	return split(rows, func(rows []sealed) ([]opened, error) {
+	return split(rows, func(rows []*sealed) ([]opened, error) {
 		if err := j.ensureEscrows(ctx, rows); err != nil {
 			return nil, err
 		}
@@ -32,7 +32,7 @@ func (j *Journal) flushOpens(rows []sealed) []answer[opened] {
 func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
-	c := newColumns(1)
+	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}
@@ -64,7 +64,7 @@ func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 }
 
 // split runs a batch, and when it fails for a value runs each row alone.
-func split[R any](rows []sealed, run func([]sealed) ([]R, error)) []answer[R] {
+func split[R any](rows []*sealed, run func([]*sealed) ([]R, error)) []answer[R] {
 	out := make([]answer[R], len(rows))
 	values, err := run(rows)
 	switch {

@@ -33,8 +33,8 @@ type Journal struct {
 	sequence  *sql.DB       // sequencers, each with a connection that keeps the lock
 	committed chan struct{} // this process has written receipts
 
-	moves  *batcher[sealed, receipts.CaseID, verdict]
-	opens  *batcher[sealed, subject, opened]
+	moves  *batcher[*sealed, receipts.CaseID, verdict]
+	opens  *batcher[*sealed, subject, opened]
 	finds  *batcher[background.RunID, background.RunID, Snapshot]
 	move   bound
 	open   bound
@@ -62,7 +62,7 @@ const (
 // are new and not yet analysed the planner would choose sequential scans, and keep
 // them.
 var plans = map[string]string{
-	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
 // Open connects to a database whose schema is current. It returns ErrSchema when
@@ -94,8 +94,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		j.closePools()
 		return nil, err
 	}
-	j.moves = newBatcher(func(s sealed) receipts.CaseID { return s.After.Case.ID }, j.flushMoves)
-	j.opens = newBatcher(func(s sealed) subject {
+	j.moves = newBatcher(func(s *sealed) receipts.CaseID { return s.After.Case.ID }, j.flushMoves)
+	j.opens = newBatcher(func(s *sealed) subject {
 		return subject{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
 	}, j.flushOpens)
 	j.finds = newBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)

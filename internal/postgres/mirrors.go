@@ -12,7 +12,7 @@ const standingsSQL = `SELECT id, family, queue, state, letter, attempt_count, be
 // Standings reads what a mirror of a run's letter is judged by. See
 // background.MirrorLedger.
 func (j *Journal) Standings(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
-	c := newColumns(1)
+	c := newColumns(1, 1)
 	for _, id := range ids {
 		c.id(id)
 	}

@@ -191,7 +191,7 @@ func (j *Journal) Find(ctx context.Context, id background.RunID) (background.Run
 func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	c := newColumns(1)
+	c := newColumns(1, 1)
 	c.id(id)
 	return one(snapshots(ctx, j.reads, byRunsSQL, c.args()...))
 }

@@ -92,7 +92,7 @@ WITH b AS MATERIALIZED (
 ), p AS (
 ` + outboxSQL + `
 )
-SELECT f.case_id, f.fits FROM fit f LEFT JOIN c ON c.id = f.case_id WHERE c.id IS NOT NULL OR NOT f.fits`
+SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
 
 const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,holds,due_at,last_move`
 
@@ -121,23 +121,24 @@ type sealed struct {
 	head     receipts.Head
 }
 
-func seal(ch Change) (sealed, error) {
+func seal(ch Change) (*sealed, error) {
 	from := ch.Before.Case.Head
 	if ch.opens() {
 		from = receipts.Genesis(ch.After.Case.ID)
 	}
 	rs, head, err := receipts.Seal(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
 	if err != nil {
-		return sealed{}, fmt.Errorf("postgres: seal receipts: %w", err)
+		return nil, fmt.Errorf("postgres: seal receipts: %w", err)
 	}
 	ch.After.Case.Head = head
-	return sealed{Change: ch, receipts: rs, head: head}, nil
+	return &sealed{Change: ch, receipts: rs, head: head}, nil
 }
 
-func moveArgs(rows []sealed) []any {
-	cases, runs, fresh, trail := newColumns(26), newColumns(22), newColumns(14), newColumns(10)
+func moveArgs(rows []*sealed) []any {
+	n := len(rows)
+	cases, runs, fresh, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
 	for i := range rows {
-		ch := &rows[i]
+		ch := rows[i]
 		addCase(cases, ch)
 		if ch.After.Case.Kind != KindOperations {
 			addRun(runs, ch.Before.Run, ch.After.Run)
@@ -275,7 +276,7 @@ type querier interface {
 }
 
 // applyMoves runs one move statement and tells what became of each row.
-func applyMoves(ctx context.Context, q querier, text string, rows []sealed) ([]verdict, error) {
+func applyMoves(ctx context.Context, q querier, text string, rows []*sealed) ([]verdict, error) {
 	index := make(map[receipts.CaseID]int, len(rows))
 	for i := range rows {
 		index[rows[i].After.Case.ID] = i

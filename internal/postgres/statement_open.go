@@ -77,10 +77,11 @@ WITH b AS MATERIALIZED (
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 
-func openArgs(rows []sealed) []any {
-	cases, runs, trail := newColumns(18), newColumns(14), newColumns(10)
+func openArgs(rows []*sealed) []any {
+	n := len(rows)
+	cases, runs, trail := newColumns(18, n), newColumns(14, n), newColumns(10, n)
 	for i := range rows {
-		ch := &rows[i]
+		ch := rows[i]
 		k := ch.After.Case
 		cases.id(k.ID)
 		cases.str(k.Tenant)
@@ -116,7 +117,7 @@ type opened struct {
 }
 
 // applyOpens runs one open statement and tells what became of each row.
-func applyOpens(ctx context.Context, q querier, text string, rows []sealed) ([]opened, error) {
+func applyOpens(ctx context.Context, q querier, text string, rows []*sealed) ([]opened, error) {
 	out := make([]opened, len(rows))
 	passOpens(failpoint.JournalBefore, rows)
 	res, err := q.QueryContext(ctx, text, openArgs(rows)...)

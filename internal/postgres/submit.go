@@ -34,7 +34,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	for range openTries {
-		snap, err := j.openCase(ctx, opening, func(row sealed) (opened, error) { return j.opens.do(row) })
+		snap, err := j.openCase(ctx, opening, func(row *sealed) (opened, error) { return j.opens.do(row) })
 		if err == nil {
 			j.recent.Add(snap.Run.ID, snap)
 		}
@@ -99,7 +99,7 @@ func begun(after Snapshot, ch Change) Snapshot {
 // errExists tells that the case to be opened is there already.
 var errExists = errors.New("postgres: the case exists")
 
-func (j *Journal) openCase(ctx context.Context, ch Change, do func(sealed) (opened, error)) (Snapshot, error) {
+func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (opened, error)) (Snapshot, error) {
 	row, err := seal(ch)
 	if err != nil {
 		return Snapshot{}, err
@@ -140,7 +140,7 @@ func (j *Journal) absent(ctx context.Context, q querier, c Case) error {
 }
 
 // openedAs is the snapshot of a case that was opened, or why it was not.
-func openedAs(row sealed, o opened) (Snapshot, error) {
+func openedAs(row *sealed, o opened) (Snapshot, error) {
 	switch o.verdict {
 	case written:
 		after := row.After
@@ -159,18 +159,18 @@ func openedAs(row sealed, o opened) (Snapshot, error) {
 // openAlone opens a case whose subject or escrow another transaction holds: it
 // waits for it, two seconds at most. It also decides alone what did not fit into
 // its escrow in company.
-func (j *Journal) openAlone(ctx context.Context, row sealed) (opened, error) {
+func (j *Journal) openAlone(ctx context.Context, row *sealed) (opened, error) {
 	if !j.openLane.enter(ctx) {
 		return opened{}, ErrBusy
 	}
 	defer j.openLane.leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
+	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
 		return opened{}, unavailable(err)
 	}
 	defer j.announce()
-	out, err := applyOpens(ctx, j.openLane.db, locking(openSQL), []sealed{row})
+	out, err := applyOpens(ctx, j.openLane.db, locking(openSQL), []*sealed{row})
 	switch {
 	case ofContention(err):
 		return opened{}, ErrBusy
@@ -207,8 +207,8 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 	if err != nil {
 		return seen, err
 	}
-	after, v, err := j.attempt(ch, func(row sealed) (verdict, error) {
-		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []sealed{row})
+	after, v, err := j.attempt(ch, func(row *sealed) (verdict, error) {
+		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []*sealed{row})
 		if err != nil {
 			return lost, unavailable(err)
 		}
@@ -230,11 +230,11 @@ func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (Snapshot, 
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if err := j.ensureEscrows(ctx, []sealed{row}); err != nil {
+	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
 		return Snapshot{}, unavailable(err)
 	}
 	for correct := true; ; correct = false {
-		out, err := applyOpens(ctx, tx, trying(openSQL), []sealed{row})
+		out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
 		if err != nil {
 			return Snapshot{}, unavailable(err)
 		}

@@ -17,7 +17,7 @@ func write(ctx context.Context, db *sql.DB, what, query string, args ...any) (sq
 }
 
 // passMoves passes the failpoints of moves: each receipt of a change names one.
-func passMoves(m failpoint.Moment, rows []sealed) {
+func passMoves(m failpoint.Moment, rows []*sealed) {
 	for i := range rows {
 		for j := range rows[i].Drafts {
 			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
@@ -25,7 +25,7 @@ func passMoves(m failpoint.Moment, rows []sealed) {
 	}
 }
 
-func passOpens(m failpoint.Moment, rows []sealed) {
+func passOpens(m failpoint.Moment, rows []*sealed) {
 	for range rows {
 		failpoint.Hit(m, failpoint.Open)
 	}
