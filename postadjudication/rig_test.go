@@ -29,7 +29,6 @@ type rig struct {
 	redis    asynq.RedisConnOpt
 	escrow   *scriptedEscrow
 	db       *sql.DB
-	moves    chan background.Move
 	stopWork func()
 	overpays bool // the escrow service pays more than it holds, as the test wants
 }
@@ -248,12 +247,6 @@ func (e *scriptedEscrow) Lookup(_ context.Context, c Call) Answer {
 		return Answer{Class: Executed, Moved: paid.minor, Reference: "looked up"}
 	}
 	return Answer{Class: NotExecuted}
-}
-
-func (e *scriptedEscrow) called(key OperationKey) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.calls[key]
 }
 
 func (e *scriptedEscrow) totalCalls() (n int) {

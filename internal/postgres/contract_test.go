@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -73,8 +72,7 @@ func submitted(r background.Run) receipts.Draft {
 // trailLog is the journal as a log of receipts.
 type trailLog struct {
 	*postgres.Journal
-	db   *sql.DB
-	runs sync.Map
+	db *sql.DB
 }
 
 func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string, drafts ...receipts.Draft) error {
