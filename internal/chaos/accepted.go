@@ -15,12 +15,13 @@ type accepted struct {
 	mu   sync.Mutex
 	runs map[string]postadjudication.Adjudication // by run id
 	seen map[transaction]bool                     // whether its executor lies
+	more map[string]bool                          // runs of forks and of plain tasks
 }
 
 type transaction struct{ tenant, id string }
 
 func newAccepted() *accepted {
-	return &accepted{runs: map[string]postadjudication.Adjudication{}, seen: map[transaction]bool{}}
+	return &accepted{runs: map[string]postadjudication.Adjudication{}, seen: map[transaction]bool{}, more: map[string]bool{}}
 }
 
 // name notes that a transaction is about to be handed over.
@@ -37,5 +38,14 @@ func (a *accepted) note(ad postadjudication.Adjudication, r worker.Reply) {
 	defer a.mu.Unlock()
 	if r.Reply == postadjudication.Created {
 		a.runs[r.Run] = ad
+	}
+}
+
+// noteOther keeps what a fork, or a task that moves no money, was answered.
+func (a *accepted) noteOther(r worker.Reply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Reply == postadjudication.Created {
+		a.more[r.Run] = true
 	}
 }

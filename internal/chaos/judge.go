@@ -35,7 +35,7 @@ func (v *verdict) breaks(format string, args ...any) {
 // judge holds what Recourse says of everything that was handed over against its own
 // receipts and against the escrow service's ledger. Nothing may be live any more.
 func judge(ctx context.Context, s *postadjudication.Service, escrow *fakeescrow.Service, a *accepted) (*verdict, error) {
-	v := &verdict{Accepted: len(a.runs), Places: map[string]int{}, Broken: []string{}}
+	v := &verdict{Accepted: len(a.runs) + len(a.more), Places: map[string]int{}, Broken: []string{}}
 	audit, err := s.Audit(ctx)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,27 @@ func judge(ctx context.Context, s *postadjudication.Service, escrow *fakeescrow.
 		}
 	}
 	v.compare(escrow, operations)
-	return v, nil
+	return v, v.others(ctx, s, a)
+}
+
+// others looks for the forks and the tasks that move no money.
+func (v *verdict) others(ctx context.Context, s *postadjudication.Service, a *accepted) error {
+	for run := range a.more {
+		id, err := receipts.ParseRunID(run)
+		if err != nil {
+			return err
+		}
+		r, err := s.Status(ctx, tenant, id)
+		switch {
+		case errors.Is(err, postadjudication.ErrNotFound):
+			v.breaks("run %s was accepted and does not exist", run)
+		case err != nil:
+			return err
+		case r.State.Live():
+			v.breaks("run %s is still %s", run, r.State)
+		}
+	}
+	return nil
 }
 
 // place counts a run where it is.

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 const (
 	patience  = 25 * time.Second // less than asynq takes to find a lost worker by itself
 	lostAfter = 3 * time.Second
-	timeLimit = 400 * time.Millisecond
-	late      = 700 * time.Millisecond // when a late call is answered: past the time limit
+	callLimit = 400 * time.Millisecond
+	lateAfter = 700 * time.Millisecond // when a late call is answered: past the time limit
 )
 
 // stage is real servers, an escrow service whose ledger outlives every worker, and
@@ -63,7 +63,7 @@ func newStage(t *testing.T) *stage {
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
-	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late}); err != nil {
+	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: lateAfter}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.escrow.Close)
@@ -110,7 +110,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: timeLimit, Grace: timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
 	}
 	for _, f := range change {
 		f(&set)

@@ -46,7 +46,7 @@ func borrowRedis(ctx context.Context, redisURL string) (ours string, leave func(
 			return guest, func() error { return tidy(server, index) }, err
 		}
 	}
-	return "", nil, errors.New("Redis has no empty logical database, and the demonstration does not mix its queues with others': name another server by --redis, or leave it out")
+	return "", nil, errors.New("the Redis server has no empty logical database, and the demonstration does not mix its queues with others': name another server by --redis, or leave it out")
 }
 
 // take reports whether the logical database was empty and is ours now.
