@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hibiken/asynq"
+	_ "github.com/lib/pq" // the driver
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/localredis"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	timeLimit = time.Second
+	late      = 1600 * time.Millisecond // a late answer comes after the time limit
+)
+
+// arena is everything that there is to break, and a way past the proxies to look.
+type arena struct {
+	dir      string
+	postgres *localpg.Server
+	redis    *localredis.Server
+	escrow   *fakeescrow.Service
+	ways     map[string]*proxy // postgres, redis, escrow
+	log      *os.File          // of the workers
+	fleet    *fleet
+
+	db        *sql.DB
+	keys      *redis.Client
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	closers   []func() error
+}
+
+func openArena(ctx context.Context, o options) (a *arena, err error) {
+	a = &arena{ways: map[string]*proxy{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close())
+		}
+	}()
+	if a.dir, err = os.MkdirTemp("", "recourse-chaos-"); err != nil {
+		return a, err
+	}
+	if err := os.Chmod(a.dir, 0o755); err != nil { // the servers may be another user
+		return a, err
+	}
+	if err := a.openServers(ctx, o); err != nil {
+		return a, err
+	}
+	if a.log, err = os.Create(filepath.Join(a.dir, "workers.log")); err != nil {
+		return a, err
+	}
+	a.closers = append(a.closers, a.log.Close)
+	databaseURL, err := through(a.postgres.URL("postgres"), a.ways["postgres"])
+	if err != nil {
+		return a, err
+	}
+	redisURL, err := through(a.redis.URL(), a.ways["redis"])
+	if err != nil {
+		return a, err
+	}
+	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
+		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.ways["escrow"].addr(),
+		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: 24 * time.Hour,
+	})
+	return a, err
+}
+
+func (a *arena) openServers(ctx context.Context, o options) (err error) {
+	if a.postgres, err = localpg.Start(ctx, localpg.Options{Dir: filepath.Join(a.dir, "postgres"), Durable: true, MaxConnections: 300}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.postgres.Stop)
+	if a.redis, err = localredis.Start(ctx, localredis.Options{Dir: filepath.Join(a.dir, "redis"), AppendOnly: o.appendOnly}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.redis.Stop)
+	if a.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, func() error { a.escrow.Close(); return nil })
+	if _, _, err := postadjudication.Migrate(ctx, a.postgres.URL("postgres")); err != nil {
+		return err
+	}
+	for name, server := range map[string]string{"postgres": a.postgres.URL("postgres"), "redis": a.redis.URL(), "escrow": a.escrow.URL()} {
+		u, err := url.Parse(server)
+		if err != nil {
+			return err
+		}
+		if a.ways[name], err = newProxy(u.Host); err != nil {
+			return err
+		}
+		a.closers = append(a.closers, a.ways[name].close)
+	}
+	return a.openEyes()
+}
+
+// openEyes connects past the proxies.
+func (a *arena) openEyes() (err error) {
+	if a.db, err = sql.Open("postgres", a.postgres.URL("postgres")); err != nil {
+		return err
+	}
+	a.db.SetMaxOpenConns(8)
+	a.closers = append(a.closers, a.db.Close)
+	a.keys = redis.NewClient(&redis.Options{Addr: a.redis.Addr()})
+	a.client = asynq.NewClient(asynq.RedisClientOpt{Addr: a.redis.Addr()})
+	a.inspector = asynq.NewInspector(asynq.RedisClientOpt{Addr: a.redis.Addr()})
+	a.closers = append(a.closers, a.keys.Close, a.client.Close, a.inspector.Close)
+	return nil
+}
+
+// look opens a service that executes nothing.
+func (a *arena) look(ctx context.Context) (*postadjudication.Service, error) {
+	return postadjudication.Open(ctx, postadjudication.Config{
+		DatabaseURL: a.postgres.URL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr()},
+		Families: []postadjudication.Plain{worker.Chores()},
+	})
+}
+
+// through is a URL whose way leads through a proxy.
+func through(server string, p *proxy) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	u.Host = p.addr()
+	return u.String(), nil
+}
+
+// heal makes everything work again that a fault may have left broken.
+func (a *arena) heal(ctx context.Context) error {
+	for _, p := range a.ways {
+		p.set(passing, 0)
+	}
+	if err := a.fleet.heal(); err != nil {
+		return err
+	}
+	if err := a.postgresBack(ctx); err != nil {
+		return err
+	}
+	if err := a.redisBack(ctx); err != nil {
+		return err
+	}
+	queues, err := a.inspector.Queues()
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		info, err := a.inspector.GetQueueInfo(q)
+		if err == nil && info.Paused {
+			err = a.inspector.UnpauseQueue(q)
+		}
+		if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// postgresBack starts Postgres unless it answers.
+func (a *arena) postgresBack(ctx context.Context) error {
+	if a.db.PingContext(ctx) == nil {
+		return nil
+	}
+	return a.postgres.Restart(ctx, localpg.Immediate)
+}
+
+// redisBack starts Redis unless it answers, and gives it room.
+func (a *arena) redisBack(ctx context.Context) error {
+	if a.keys.Ping(ctx).Err() != nil {
+		if err := a.redis.Restart(ctx); err != nil {
+			return err
+		}
+	}
+	return a.keys.ConfigSet(ctx, "maxmemory", "0").Err()
+}
+
+// close ends everything, the last first. The directory stays.
+func (a *arena) close() error {
+	var errs []error
+	if a.fleet != nil {
+		errs = append(errs, a.fleet.kill())
+	}
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		errs = append(errs, a.closers[i]())
+	}
+	a.closers = nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("closing the arena: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+const tenant = "chaos"
+
+// askLimit is for how long one worker is waited for before another is asked.
+const askLimit = 20 * time.Second
+
+// load hands over adjudications at a rate, each until somebody has answered: who
+// gets no answer does not know, and asks again.
+type load struct {
+	fleet    *fleet
+	accepted *accepted
+	seed     uint64
+
+	asked, unanswered atomic.Int64
+	replies           sync.Map // postadjudication.Reply or error text: *atomic.Int64
+	mu                sync.Mutex
+	runs              []string // some of those accepted
+}
+
+// mix is how calls go, in percent. The rest succeed at once.
+var mix = []struct {
+	percent         int
+	words, executor string
+}{
+	{8, "retryable,ok", ""}, {3, "retryable", ""}, {4, "refused", ""}, {4, "drop", ""}, {2, "hang,ok", ""}, {1, "hang", ""},
+	{2, "late", ""}, {3, "late", worker.Stubborn}, {1, "hang,late", worker.Stubborn}, {3, "panic", ""}, {3, "partial", ""}, {1, "drop,refused", ""}, {2, "ok", worker.Lies},
+}
+
+// run hands over until ctx ends, and returns when everything was answered or limit
+// has passed since.
+func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	last, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	var all sync.WaitGroup
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+			all.Go(func() { l.one(last, n) })
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	defer time.AfterFunc(limit, giveUp).Stop()
+	all.Wait()
+}
+
+// one does what the seed says is the nth thing to be done.
+func (l *load) one(ctx context.Context, n int) {
+	rng := rand.New(rand.NewPCG(l.seed, uint64(n)))
+	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: drawn(rng, n)}
+	switch roll := rng.IntN(100); {
+	case roll < 5:
+		c.Do = worker.SubmitTx
+	case roll < 13 && n > 0: // again, word for word
+		m := rng.IntN(n)
+		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+	case roll < 16 && n > 0: // the other way
+		m := rng.IntN(n)
+		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication.Outcome = settlement.Refund
+	case roll < 20 && n > 0: // once more, of a higher generation
+		m := max(0, n-1-rng.IntN(200))
+		c.Adjudication = drawn(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication.Generation, c.Adjudication.AdjudicationID = 2, fmt.Sprintf("adj_%d_2", n)
+	case roll < 23:
+		c = worker.Command{Do: worker.Task, RetryKey: fmt.Sprint("chore_", rng.IntN(n+1))}
+	case roll < 27:
+		c = worker.Command{Do: worker.Cancel, Tenant: tenant, Run: l.someRun(rng)}
+	case roll < 33:
+		c = worker.Command{Do: worker.Fork, Tenant: tenant, Run: l.someRun(rng)}
+	}
+	if (c.Do == worker.Cancel || c.Do == worker.Fork) && c.Run == "" {
+		return
+	}
+	l.asked.Add(1)
+	l.untilAnswered(ctx, rng, c)
+}
+
+// drawn is the nth adjudication. Some share an escrow.
+func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
+	words, executor := "ok", ""
+	roll := rng.IntN(100)
+	for _, m := range mix {
+		if roll -= m.percent; roll < 0 {
+			words, executor = m.words, m.executor
+			break
+		}
+	}
+	escrow, held := fmt.Sprintf("esc_%d", n), int64(1000)
+	if n%10 < 3 {
+		escrow, held = fmt.Sprintf("esc_shared_%d", n/10), 2500
+	}
+	money := func(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
+	return postadjudication.Adjudication{
+		Instruction: settlement.Instruction{
+			Tenant: tenant, TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
+			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: escrow, Outcome: settlement.Release,
+			Generation: 1, Amount: money(1000), Held: money(held),
+		},
+		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
+	}
+}
+
+// untilAnswered asks one worker after the other. A submission that was not answered
+// may have been taken.
+func (l *load) untilAnswered(ctx context.Context, rng *rand.Rand, c worker.Command) {
+	submits := c.Do == worker.Submit || c.Do == worker.SubmitTx
+	if submits {
+		l.accepted.name(c.Adjudication)
+	}
+	for ctx.Err() == nil {
+		h := l.fleet.any(rng)
+		if h == nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, askLimit)
+		r, err := h.ask(limited, c)
+		cancel()
+		if err == nil && r.Error == "" {
+			l.count(c.Do + ": " + string(r.Reply))
+			l.note(c, r)
+			return
+		}
+		if err == nil && !submits && c.Do != worker.Task {
+			l.count(c.Do + ": refused") // the run may have been anything by then
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.unanswered.Add(1)
+}
+
+func (l *load) note(c worker.Command, r worker.Reply) {
+	switch c.Do {
+	case worker.Submit, worker.SubmitTx:
+		l.accepted.note(c.Adjudication, r)
+	case worker.Fork, worker.Task:
+		l.accepted.noteOther(r)
+	}
+	if r.Reply == postadjudication.Created && c.Do != worker.Task {
+		l.mu.Lock()
+		l.runs = append(l.runs, r.Run)
+		l.mu.Unlock()
+	}
+}
+
+// someRun is a run that was accepted lately.
+func (l *load) someRun(rng *rand.Rand) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.runs) == 0 {
+		return ""
+	}
+	return l.runs[len(l.runs)-1-rng.IntN(min(len(l.runs), 300))]
+}
+
+func (l *load) count(what string) {
+	n, _ := l.replies.LoadOrStore(what, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1)
+}
+
+func (l *load) counts() map[string]int64 {
+	out := map[string]int64{}
+	l.replies.Range(func(k, v any) bool {
+		out[k.(string)] = v.(*atomic.Int64).Load()
+		return true
+	})
+	return out
+}
