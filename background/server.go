@@ -92,9 +92,10 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
 	m.work.Go(func() {
-		defer d.span.End()
-		defer m.engaged.leave(d.run.ID)
-		answer <- d.carry()
+		err := d.carry()
+		d.span.End()
+		m.engaged.leave(d.run.ID) // first: once answered, the same task may come again
+		answer <- err
 	})
 	select {
 	case err := <-answer:
