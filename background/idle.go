@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type idle struct {
 	redis.UniversalClient
 	pause time.Duration
 	now   func() time.Time
+	lost  func() // called when a task may have been taken by a question without an answer
 
 	mu      sync.Mutex
 	askAt   map[string]time.Time // by queue: empty before
@@ -34,7 +36,7 @@ type idle struct {
 
 func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *idle {
 	return &idle{
-		UniversalClient: c, pause: idlePolls * poll, now: now,
+		UniversalClient: c, pause: idlePolls * poll, now: now, lost: func() {},
 		askAt: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
@@ -53,6 +55,10 @@ func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 		}
 	}
 	cmd := i.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	var answer redis.Error
+	if err := cmd.Err(); err != nil && !errors.As(err, &answer) {
+		i.lost()
+	}
 	i.learn(keys[0], cmd.Err() == redis.Nil, rung)
 	return cmd
 }

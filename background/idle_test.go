@@ -3,6 +3,8 @@ package background
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -105,3 +107,34 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestADequeueWithoutAnAnswerIsToldAndNoOther(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		answer error
+		keys   []string
+		lost   bool
+	}{
+		"a task":                      {nil, dequeue("a"), false},
+		"none":                        {redis.Nil, dequeue("a"), false},
+		"a refusal":                   {proto("OOM command not allowed"), dequeue("a"), false},
+		"the connection broke":        {io.EOF, dequeue("a"), true},
+		"no answer in time":           {context.DeadlineExceeded, dequeue("a"), true},
+		"another script broke":        {io.EOF, []string{"a:pending"}, false},
+		"a refusal that was wrapped":  {fmt.Errorf("script: %w", proto("NOSCRIPT")), dequeue("a"), false},
+		"a broken connection wrapped": {fmt.Errorf("script: %w", io.EOF), dequeue("a"), true},
+	} {
+		lost := false
+		i := newIdle(&answering{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
+		i.lost = func() { lost = true }
+		if err := i.EvalSha(t.Context(), "", tc.keys).Err(); !errors.Is(err, tc.answer) || lost != tc.lost {
+			t.Errorf("%s: %v, lost %v", name, err, lost)
+		}
+	}
+}
+
+// proto is an answer of Redis that is an error.
+type proto string
+
+func (p proto) Error() string { return string(p) }
+func (proto) RedisError()     {}

@@ -97,12 +97,14 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 		return paid
 	})
 	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond; c.Slots = 1 })
+	var queue string
 	for range 3 {
-		h.submit(w)
+		queue = h.submit(w).Queue
 	}
-	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
 	defer func() { _ = client.Close() }()
+	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
+	h.awaitTrue("all are held", func() bool { return client.LLen(t.Context(), "asynq:{"+queue+"}:active").Val() == 3 })
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -29,13 +29,13 @@ type sweeper struct {
 	m       *Manager
 	rung    atomic.Uint64
 	hurried atomic.Bool // asked to be thorough, from the start
-	bereft  atomic.Bool // a process was lost since the last look
+	bereft  atomic.Bool // tasks were lost from sight since the last look
 
 	// Of the sweeping goroutine alone:
 	marker   string // of Redis as last seen
 	place    Cursor // where the last sweep stopped
 	thorough bool   // until the end of the list is reached
-	ghosts   bool   // so long, an active task may be a lost process's
+	ghosts   int    // for as many times through the list, an active task may be nobody's
 	ailing   bool   // the last sweep failed
 	sights   sightings
 }
@@ -45,9 +45,14 @@ func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
 // hurry makes the next sweep a thorough one.
 func (s *sweeper) hurry() { s.hurried.Store(true) }
 
-// bereave tells that a process was lost. For minutes asynq shows the tasks that it
-// held as active: also of runs that it had not claimed yet, or waited with. A second
-// bell for a run that another process holds does no harm.
+// ghostRounds covers runs that were due too short a time before to be looked at in
+// the first round.
+const ghostRounds = 3
+
+// bereave tells that there may be tasks which nobody holds and which asynq shows as
+// active for minutes: those of a process that was lost, also of runs that it had not
+// claimed yet or waited with, and one that was taken from its queue by a question
+// whose answer never came. A second bell for a run that a process holds does no harm.
 func (s *sweeper) bereave() {
 	s.bereft.Store(true)
 	s.hurry()
@@ -88,7 +93,10 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if s.hurried.Swap(false) || emptied {
 		s.thorough, s.place = true, Cursor{}
 	}
-	s.ghosts = s.bereft.Swap(false) || s.ghosts
+	if s.bereft.Swap(false) {
+		s.ghosts = ghostRounds
+	}
+	s.thorough = s.thorough || s.ghosts > 0
 	s.sights.turn(emptied)
 	now := s.m.now()
 	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
@@ -105,7 +113,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		}
 		s.thorough = s.thorough || len(missing) > 0
 		if len(due) < sweepPage {
-			s.place, s.thorough, s.ghosts = Cursor{}, false, false
+			s.place, s.thorough, s.ghosts = Cursor{}, false, max(0, s.ghosts-1)
 			return nil
 		}
 		last := due[len(due)-1]
@@ -138,7 +146,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
 			noticed.Go(func() { s.m.confirm(ctx, r, what) }) // before the bell is raised
 		}
-		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts) && !s.m.engaged.has(r.ID) {
+		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts > 0) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}

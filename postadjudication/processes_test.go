@@ -74,24 +74,20 @@ func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
-	stop := make(chan struct{})
-	var killer sync.WaitGroup
 	assassin, err := r.db.Conn(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
+	const kills = 60
+	var killer sync.WaitGroup
 	killer.Go(func() {
-		tick := time.NewTicker(30 * time.Millisecond)
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				if _, err := assassin.ExecContext(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-					WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`); err != nil {
-					t.Error(err)
-				}
+		for range kills {
+			<-tick.C
+			if _, err := assassin.ExecContext(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`); err != nil {
+				t.Error(err)
 			}
 		}
 	})
@@ -108,9 +104,8 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 		})
 	}
 	all.Wait()
-	r.untilTrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
-	close(stop)
 	killer.Wait()
+	r.untilTrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
 	if err := assassin.Close(); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"syscall"
@@ -104,7 +103,8 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 		err = os.RemoveAll(a.dir)
 	}()
 	fmt.Fprintf(tell, "seed %d, %g minutes, %d workers, Redis append-only %t, in %s\n", o.seed, o.minutes, o.workers, o.appendOnly, a.dir)
-	s := &schedule{arena: a, rng: rand.New(rand.NewPCG(o.seed, 1)), o: o, tell: tell, began: time.Now(), struck: map[string]*strikes{}}
+	s := newSchedule(o)
+	s.arena, s.tell = a, tell
 	l := &load{fleet: a.fleet, accepted: newAccepted(), seed: o.seed}
 
 	striking, end := context.WithTimeout(ctx, time.Duration(o.minutes*float64(time.Minute)))

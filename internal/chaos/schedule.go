@@ -29,6 +29,10 @@ type strikes struct {
 	Mean    float64 `json:"mean_recovery_s"`
 }
 
+func newSchedule(o options) *schedule {
+	return &schedule{rng: rand.New(rand.NewPCG(o.seed, 1)), o: o, began: time.Now(), struck: map[string]*strikes{}}
+}
+
 // run goes from fault to fault. Every third time two come at once.
 func (s *schedule) run(ctx context.Context) error {
 	for ctx.Err() == nil {

@@ -70,24 +70,25 @@ var plans = map[string]string{
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
-	if j.hot, err = pool(databaseURL, 6, plans); err != nil {
+	quiet := newSilence()
+	if j.hot, err = pool(databaseURL, 6, plans, quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
-	if j.openLane, err = newLane(databaseURL); err != nil {
+	if j.openLane, err = newLane(databaseURL, quiet); err != nil {
 		return nil, err
 	}
-	if j.moveLane, err = newLane(databaseURL); err != nil {
+	if j.moveLane, err = newLane(databaseURL, quiet); err != nil {
 		return nil, err
 	}
-	reads, err := pool(databaseURL, 10, nil)
+	reads, err := pool(databaseURL, 10, nil, quiet.within(readSilence))
 	if err != nil {
 		return nil, err
 	}
 	j.reads = sqlx.NewDb(reads, "postgres")
-	if j.beats, err = pool(databaseURL, 1, nil); err != nil {
+	if j.beats, err = pool(databaseURL, 1, nil, quiet.within(beatSilence)); err != nil {
 		return nil, err
 	}
-	if j.sequence, err = pool(databaseURL, 4, sequencerSettings()); err != nil {
+	if j.sequence, err = pool(databaseURL, 4, sequencerSettings(), quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
 	if err := j.prepare(ctx); err != nil {
@@ -141,8 +142,9 @@ func (j *Journal) closePools() {
 // Ping asks the database for an answer.
 func (j *Journal) Ping(ctx context.Context) error { return j.reads.PingContext(ctx) }
 
-// pool opens connections that start with the given run-time settings.
-func pool(databaseURL string, size int, settings map[string]string) (*sql.DB, error) {
+// pool opens connections that start with the given run-time settings, over a dialer;
+// without one they wait for an answer for ever.
+func pool(databaseURL string, size int, settings map[string]string, d pq.Dialer) (*sql.DB, error) {
 	dsn, err := withSettings(databaseURL, settings)
 	if err != nil {
 		return nil, err
@@ -150,6 +152,9 @@ func pool(databaseURL string, size int, settings map[string]string) (*sql.DB, er
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
 		return nil, errors.New("postgres: the database URL can't be read; it looks like postgres://user@host:5432/name?sslmode=require")
+	}
+	if d != nil {
+		connector.Dialer(d)
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(size)

@@ -19,12 +19,12 @@ const (
 	laneWait  = 2 * time.Second // also the lock_timeout of its connections
 )
 
-func newLane(databaseURL string) (*lane, error) {
+func newLane(databaseURL string, quiet *silence) (*lane, error) {
 	settings := map[string]string{"lock_timeout": "2000"}
 	for k, v := range plans {
 		settings[k] = v
 	}
-	db, err := pool(databaseURL, laneWidth, settings)
+	db, err := pool(databaseURL, laneWidth, settings, quiet.within(silenceLimit))
 	return &lane{db: db, room: make(chan struct{}, laneWidth)}, err
 }
 

@@ -26,7 +26,7 @@ const versionTable = "recourse.schema_version"
 // the version before and after. A schema that is newer than the program is
 // refused with ErrSchema.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
-	db, err := pool(databaseURL, 3, nil)
+	db, err := pool(databaseURL, 3, nil, nil)
 	if err != nil {
 		return 0, 0, err
 	}

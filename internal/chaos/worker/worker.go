@@ -94,7 +94,8 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 		err = errors.Join(err, cause)
 	default: // ended by a signal; a read of the input can't be
 	}
-	return errors.Join(err, p.service.Close(), p.db.Close())
+	_ = p.db.Close() // a connection that broke before has no farewell to fail
+	return errors.Join(err, p.service.Close())
 }
 
 func (p *process) open(ctx context.Context) error {
