@@ -184,7 +184,13 @@ func (a *arena) redisBack(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.keys.ConfigSet(ctx, "maxmemory", "0").Err()
+	// The client goes on for a moment to answer with the last failure to connect.
+	for began := time.Now(); ; pause(ctx, 100*time.Millisecond) {
+		err := a.keys.ConfigSet(ctx, "maxmemory", "0").Err()
+		if err == nil || time.Since(began) > 5*time.Second {
+			return err
+		}
+	}
 }
 
 // close ends everything, the last first. The directory stays.

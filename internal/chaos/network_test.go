@@ -1,0 +1,51 @@
+package main
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+)
+
+// Connections to Postgres that are there and never answer again, as after a switch
+// forgot them, are given up, and the work goes on over new ones.
+func TestHalfOpenConnectionsToPostgresAreGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	u, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProxy(u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = p.addr()
+	h := s.worker("", func(c *worker.Settings) { c.DatabaseURL = u.String() })
+	s.submit(h, adjudication(1, "ok", ""))
+	s.atRest()
+	p.deafen()
+	began := time.Now()
+	again := adjudication(2, "ok", "")
+	s.asked = append(s.asked, again)
+	s.accepted.name(again)
+	for {
+		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Submit, Adjudication: again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Error == "" {
+			s.accepted.note(again, r)
+			break
+		}
+	}
+	t.Logf("submitted %s after the connections went deaf", time.Since(began).Round(time.Millisecond))
+	s.atRest()
+	t.Logf("settled after %s", time.Since(began).Round(time.Millisecond))
+	s.quit(h)
+	s.sound()
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+}
