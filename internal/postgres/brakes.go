@@ -17,13 +17,13 @@ import (
 
 // Brakes: see background.BrakeLedger for what each promises.
 
-// barredSQL holds for a run r that a brake keeps from being claimed: the guard of
-// the claim. The probe may be claimed; for everything else it is parked all the same.
+// barsSQL holds for a run r that a brake k keeps from being claimed: the guard of the
+// claim. The probe may be claimed; for everything else it is parked all the same.
 const (
-	ofRunSQL    = `SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = r.family AND k.target = r.target AND `
+	ofRunSQL    = `k.tenant = r.tenant AND k.family = r.family AND k.target = r.target`
 	beyondSQL   = `k.state = 'easing' AND (r.due_at, r.id) > (k.let_due, k.let_run)`
-	barredSQL   = `EXISTS (` + ofRunSQL + `(k.state = 'pulled' AND k.probe_run IS DISTINCT FROM r.id OR ` + beyondSQL + `))`
-	parkedSQL   = `EXISTS (` + ofRunSQL + `(k.state = 'pulled' OR ` + beyondSQL + `))`
+	barsSQL     = ofRunSQL + ` AND (k.state = 'pulled' AND k.probe_run IS DISTINCT FROM r.id OR ` + beyondSQL + `)`
+	parkedSQL   = `EXISTS (SELECT FROM recourse.brakes k WHERE ` + ofRunSQL + ` AND (k.state = 'pulled' OR ` + beyondSQL + `))`
 	brakeSQL    = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version, probe_run, let_due, let_run, goal FROM recourse.brakes `
 	ofTargetSQL = `WHERE tenant = $1 AND family = $2 AND target = $3`
 )
@@ -223,6 +223,6 @@ func (j *Journal) Runs(ctx context.Context, ids []background.RunID) ([]backgroun
 
 // braked reports whether a run is barred by its brake.
 func (j *Journal) braked(ctx context.Context, id background.RunID) (barred bool, err error) {
-	err = j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r WHERE r.id = $1 AND `+barredSQL+`)`, id.String()).Scan(&barred)
+	err = j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs r JOIN recourse.brakes k ON `+barsSQL+` WHERE r.id = $1)`, id.String()).Scan(&barred)
 	return barred, err
 }

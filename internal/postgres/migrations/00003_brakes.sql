@@ -22,6 +22,7 @@ CREATE TABLE recourse.brakes (
     goal      timestamptz NOT NULL,
     PRIMARY KEY (tenant, family, target)
 ) WITH (fillfactor = 50);
+CREATE INDEX brakes_held ON recourse.brakes (tenant, family, target) WHERE state <> 'released';
 
 -- The receipts of a brake are those of a case without runs.
 ALTER TABLE recourse.cases
