@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -286,7 +287,7 @@ func (m *Manager) probe(f Family, run Run, own *engagement) (answered bool, afte
 	started, err := d.claim()
 	if err != nil {
 		m.slots.release()
-		if err == ErrKeyExpired { // it can't be called again, but asked about
+		if errors.Is(err, ErrKeyExpired) { // it can't be called again, but asked about
 			looked, cut := m.lookup(f, d.run)
 			return !cut && looked.Class != Unknown, d.run
 		}
