@@ -24,6 +24,7 @@ var arrows = map[string][]string{
 	"internal/redact":             {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
+	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "internal/failpoint", "internal/fakeescrow"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
