@@ -59,6 +59,7 @@ func TestApplyEveryStateWithEveryFact(t *testing.T) {
 		for _, s := range []State{Pending, Running, Scheduled, Succeeded, DeadLettered, Cancelled} {
 			t.Run(fmt.Sprintf("%s on %s", fact, s), func(t *testing.T) {
 				t.Parallel()
+				m := m
 				m.Fact, m.At, m.ID, m.Run = fact, noon, thisMove, in(s)
 				got, err := m.Apply(in(s))
 				switch w := want[fact][s].(type) {
