@@ -103,7 +103,7 @@ var transitions = map[string]transition{
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Fork, s.onlyRun("letter = 'open'")) },
 	},
 	string(receipts.OutOfBandChangeDetected): {before: func(s *stage) {
-		orphan(failpoint.Point(failpoint.BellAfter, failpoint.Task))(s)
+		s.ringOnly(adjudication(1, "ok", ""))
 		s.archive()
 	}},
 	string(receipts.BrakePulled): { // its case is there already

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -69,6 +71,21 @@ var faults = []fault{
 	{name: "operator-archives", weight: 1, strike: operator((*asynq.Inspector).ArchiveAllPendingTasks)},
 	{name: "operator-runs-letters", weight: 1, strike: operator((*asynq.Inspector).RunAllArchivedTasks)},
 	{name: "operator-deletes-letters", weight: 1, strike: operator((*asynq.Inspector).DeleteAllArchivedTasks)},
+}
+
+// named are the faults that a list names; all when it names none.
+func named(list string) (out []fault, err error) {
+	if list == "" {
+		return faults, nil
+	}
+	for _, name := range strings.Split(list, ",") {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("chaos: there is no fault %q", name)
+		}
+		out = append(out, faults[i])
+	}
+	return out, nil
 }
 
 func workerKill(_ context.Context, a *arena, rng *rand.Rand) (string, error) {

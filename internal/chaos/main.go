@@ -25,6 +25,8 @@ type options struct {
 	freeze     time.Duration
 	lostAfter  time.Duration
 	appendOnly bool
+	faults     []fault // that may strike
+	alone      bool    // one at a time
 }
 
 func main() {
@@ -33,7 +35,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o, err := parse(os.Args[1:])
+	o, err := parse(os.Args[1:], os.Stderr)
 	if err != nil {
 		os.Exit(2)
 	}
@@ -50,9 +52,10 @@ func main() {
 	}
 }
 
-func parse(args []string) (options, error) {
+func parse(args []string, tell io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.SetOutput(tell)
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what decides faults and load; the time when not given")
 	f.Float64Var(&o.minutes, "minutes", 5, "for how long faults strike")
 	f.IntVar(&o.workers, "workers", 3, "worker processes")
@@ -61,14 +64,21 @@ func parse(args []string) (options, error) {
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
 	f.BoolVar(&o.appendOnly, "aof", false, "Redis keeps its memory over restarts; else whether it does is drawn")
+	only := f.String("only", "", "names of the faults that may strike, with commas; one at a time")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if o.workers < 1 || o.rate < 1 || o.longest < 1 || f.NArg() > 0 {
 		err := errors.New("chaos: workers, rate and longest are at least 1, and there are no arguments")
-		fmt.Fprintln(f.Output(), err)
+		fmt.Fprintln(tell, err)
 		return o, err
 	}
+	var err error
+	if o.faults, err = named(*only); err != nil {
+		fmt.Fprintln(tell, err)
+		return o, err
+	}
+	o.alone = *only != ""
 	o.appendOnly = o.appendOnly || o.seed%2 == 1
 	return o, nil
 }

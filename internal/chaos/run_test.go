@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"testing"
 	"time"
 )
@@ -10,7 +11,7 @@ import (
 // judgement.
 func TestAShortRunLosesNothing(t *testing.T) {
 	var told bytes.Buffer
-	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, longest: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, appendOnly: true}
+	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, longest: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, appendOnly: true, faults: faults}
 	r, err := run(t.Context(), o, &told)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, told.String())
@@ -23,7 +24,7 @@ func TestAShortRunLosesNothing(t *testing.T) {
 func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
 	t.Parallel()
 	for range 2 {
-		a, b := newSchedule(options{seed: 3}), newSchedule(options{seed: 3})
+		a, b := newSchedule(options{seed: 3, faults: faults}), newSchedule(options{seed: 3, faults: faults})
 		for range 200 {
 			if x, y := a.draw(), b.draw(); x.name != y.name {
 				t.Fatalf("%s and %s", x.name, y.name)
@@ -31,7 +32,7 @@ func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
 		}
 	}
 	drawn := map[string]bool{}
-	s := newSchedule(options{seed: 4})
+	s := newSchedule(options{seed: 4, faults: faults})
 	for range 2000 {
 		drawn[s.draw().name] = true
 	}
@@ -42,12 +43,12 @@ func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
 
 func TestBadOptionsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--workers", "0"}, {"--rate", "0"}, {"--seed", "-1"}, {"--minutes", "x"}, {"now"}} {
-		if _, err := parse(args); err == nil {
+	for _, args := range [][]string{{"--workers", "0"}, {"--rate", "0"}, {"--seed", "-1"}, {"--minutes", "x"}, {"now"}, {"--only", "peace"}} {
+		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}
-	if o, err := parse([]string{"--seed", "8", "--minutes", "0.5"}); err != nil || o.seed != 8 || o.appendOnly || o.lostAfter != 15*time.Second {
+	if o, err := parse([]string{"--seed", "8", "--minutes", "0.5", "--only", "redis-full,redis-kill"}, io.Discard); err != nil || o.seed != 8 || len(o.faults) != 2 || o.appendOnly || o.lostAfter != 15*time.Second {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -37,7 +37,7 @@ func newSchedule(o options) *schedule {
 func (s *schedule) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		chosen := []fault{s.draw()}
-		if s.rng.IntN(3) == 0 {
+		if !s.o.alone && s.rng.IntN(3) == 0 {
 			chosen = append(chosen, s.draw())
 		}
 		last := time.Duration(500+s.rng.IntN(s.o.longest)) * time.Millisecond
@@ -55,16 +55,16 @@ func (s *schedule) run(ctx context.Context) error {
 
 func (s *schedule) draw() fault {
 	sum := 0
-	for _, f := range faults {
+	for _, f := range s.o.faults {
 		sum += f.weight
 	}
 	roll := s.rng.IntN(sum)
-	for _, f := range faults {
+	for _, f := range s.o.faults {
 		if roll -= f.weight; roll < 0 {
 			return f
 		}
 	}
-	return faults[0] // not reached: the weights add up
+	return s.o.faults[0] // not reached: the weights add up
 }
 
 // once strikes, lets it last, heals, and measures the recovery. A fault that can't

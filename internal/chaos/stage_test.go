@@ -155,6 +155,16 @@ func (s *stage) hand(h *hand, do string, as ...postadjudication.Adjudication) {
 	}
 }
 
+// ringOnly hands over while no worker is there to take it: its bell hangs in Redis.
+func (s *stage) ringOnly(a postadjudication.Adjudication) {
+	s.t.Helper()
+	s.asked = append(s.asked, a)
+	s.accepted.name(a)
+	if r, err := s.service.Submit(s.ctx(), a); err != nil || r.Reply != postadjudication.Created {
+		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
+	}
+}
+
 // later hands over without waiting; the function that it returns waits.
 func (s *stage) later(h *hand, a postadjudication.Adjudication) (wait func()) {
 	done := make(chan struct{})
