@@ -115,11 +115,15 @@ var transitions = map[string]transition{
 		before: func(s *stage) { h := s.worker(""); pull(s, h); s.quit(h) },
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
 	},
-	failpoint.BrakeStep: {lead: func(s *stage, h *hand) {
-		for n := range 30 { // enough of one escrow service for the brake to pull itself
-			s.submit(h, adjudication(n, "retryable,ok", ""))
-		}
-	}},
+	failpoint.BrakeStep: { // the parked work is let go step by step
+		before: func(s *stage) {
+			h := s.worker("")
+			pull(s, h)
+			s.submit(h, adjudication(2, "ok", ""), adjudication(3, "ok", ""))
+			s.quit(h)
+		},
+		lead: func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
+	},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},
