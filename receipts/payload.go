@@ -51,7 +51,7 @@ type Payload struct {
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
 	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
-	Excess            int64     `json:"excess,omitempty"`             // of a breach: committed beyond what is held
+	Excess            int64     `json:"excess,omitempty"`             // of a breach: moved beyond what was reserved
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back
 	Error             Failure   `json:"error,omitzero"`               // what went wrong
 

@@ -33,7 +33,7 @@ const (
 	Cancelled          Subtype = "cancelled"           // the run ended on request
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
-	ConservationBreach Subtype = "conservation-breach" // more was committed than the escrow holds
+	ConservationBreach Subtype = "conservation-breach" // more was moved than was reserved for the case
 )
 
 // Of SourceDeadLetter.
