@@ -63,6 +63,7 @@ func (c *canon) payload(p *Payload) {
 func (c *canon) payloadAtoF(p *Payload) {
 	c.optText("adjudication_id", p.AdjudicationID)
 	c.optInteger("amount", p.Amount)
+	c.optText("archive", p.Archive)
 	c.optText("asked_for", p.AskedFor)
 	c.optInteger("attempt", int64(p.Attempt))
 	c.optText("attempt_class", p.AttemptClass)
@@ -79,6 +80,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.failure(&p.Error)
 	c.optText("escrow_reference", p.EscrowReference)
 	c.optInteger("excess", p.Excess)
+	c.optTime("expires_at", p.ExpiresAt)
 	c.optText("family", p.Family)
 	c.optText("finding", p.Finding)
 	c.optText("finding_reference", p.FindingReference)

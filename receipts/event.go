@@ -37,6 +37,7 @@ const (
 	RunSuperseded   EventType = "run.superseded"
 	RunPurged       EventType = "run.purged"
 	EscrowBreached  EventType = "escrow.breached"
+	LetterExpiring  EventType = "letter.expiring"
 )
 
 // Node names the one node that every run has: the call of its executor.
@@ -71,6 +72,8 @@ type EventData struct {
 	Reference string `json:"reference,omitempty"`
 	Finding   string `json:"finding,omitempty"` // "executed" or "not_executed"
 	Excess    int64  `json:"excess,omitempty"`  // committed beyond what the escrow holds
+
+	ExpiresAt time.Time `json:"expiresAt,omitzero"` // when the retention of the letter ends
 }
 
 // EventError is an error as made public.
@@ -104,6 +107,7 @@ const MostEvents = 3
 //	superseded             run.superseded    {runId}
 //	retention-expired      run.purged        {runId, reason}
 //	purged                 run.purged        likewise
+//	retention-ending       letter.expiring   {runId, expiresAt}
 //	conservation-breach    escrow.breached   {runId?, excess}
 //	all others             none: they are for the trail alone
 //
@@ -189,6 +193,8 @@ func (l *eventList) afterTheEnd(p Payload) {
 		l.add(RunSuperseded, EventData{})
 	case RetentionExpired, Purged:
 		l.add(RunPurged, EventData{Reason: p.Reason})
+	case RetentionEnding:
+		l.add(LetterExpiring, EventData{ExpiresAt: p.ExpiresAt})
 	}
 }
 

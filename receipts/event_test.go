@@ -52,9 +52,10 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{Superseded, Payload{}, `run.superseded {"runId":"A"}`},
 		{Purged, Payload{Reason: "asked by the tenant"}, `run.purged {"runId":"A","reason":"asked by the tenant"}`},
 		{RetentionExpired, Payload{}, `run.purged {"runId":"A"}`},
+		{RetentionEnding, Payload{ExpiresAt: at(9)}, `letter.expiring {"runId":"A","expiresAt":"2026-03-01T11:00:09Z"}`},
 		{ConservationBreach, Payload{Excess: 7}, `escrow.breached {"runId":"A","excess":7}`},
 		{Refused, Payload{AskedFor: "cancel"}, ``},
-		{Replayed, Payload{}, ``}, {HoldPlaced, Payload{}, ``}, {HoldReleased, Payload{}, ``}, {PolicyChanged, Payload{}, ``},
+		{Replayed, Payload{}, ``}, {HoldPlaced, Payload{}, ``}, {HoldReleased, Payload{}, ``}, {Marked, Payload{}, ``}, {PolicyChanged, Payload{}, ``},
 		{BrakePulled, Payload{}, ``}, {BrakeReleased, Payload{}, ``}, {OutOfBandChangeDetected, Payload{}, ``},
 	} {
 		r := oneReceipt(t, Draft{Run: runA, Subtype: c.subtype, Payload: c.payload})

@@ -110,7 +110,7 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"running run ends by itself":  {[]Draft{submit(), start(1), does(Reconciled, 20, executed)}, StateRunning, "", 0, ClassExecuted},
 		"late answer tells":           {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1, OutcomeClass: ClassNotExecuted})}, StateScheduled, "", 0, ClassNotExecuted},
 		"late answer tells nothing":   {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1})}, StateScheduled, "", 1, ClassUnknown},
-		"receipts without a move": {[]Draft{submit(), start(1), interrupted, does(HoldPlaced, 12, Payload{}), does(HoldReleased, 12, Payload{}), does(Replayed, 12, Payload{}),
+		"receipts without a move": {[]Draft{submit(), start(1), interrupted, does(HoldPlaced, 12, Payload{}), does(HoldReleased, 12, Payload{}), does(Replayed, 12, Payload{}), does(Marked, 12, Payload{}), does(RetentionEnding, 12, Payload{}),
 			does(ConservationBreach, 12, Payload{}), does(Refused, 12, Payload{}), does(PolicyChanged, 12, Payload{}), does(BrakePulled, 12, Payload{}),
 			does(BrakeReleased, 12, Payload{}), does(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
 	} {

@@ -66,6 +66,11 @@ type Payload struct {
 	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
+
+	// What retention did with a letter.
+
+	Archive   string    `json:"archive,omitempty"`   // names the archive file that holds the letter
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // when its retention ends
 }
 
 // Failure is an error as kept in evidence: redacted before it gets here.

@@ -43,6 +43,8 @@ const (
 	Purged           Subtype = "purged"            // somebody removed the letter
 	HoldPlaced       Subtype = "hold-placed"       // retention no longer touches the letter
 	HoldReleased     Subtype = "hold-released"     // retention applies again
+	Marked           Subtype = "marked"            // somebody said whether to try again, or to look first
+	RetentionEnding  Subtype = "retention-ending"  // the letter's retention ends soon: said once
 	Refused          Subtype = "refused"           // who asked for what, and why not
 )
 
@@ -63,7 +65,7 @@ var knownSubtypes = []Subtype{
 	RetryScheduled, DeadLettered, ManualRetryRequested,
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
 	Superseded, ConservationBreach,
-	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Refused,
+	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected,
 }
 
@@ -75,7 +77,7 @@ func (s Subtype) Source() Source {
 	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
 		Superseded, ConservationBreach:
 		return SourceExecution
-	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Refused:
+	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
 	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected:
 		return SourceOperations
