@@ -18,7 +18,7 @@ CREATE TABLE recourse.desk (
 CREATE INDEX desk_held ON recourse.desk (tenant, run_id) WHERE held;
 
 -- The pruner walks open letters of a family by their age.
-CREATE INDEX runs_letters ON recourse.runs (family, queue, dead_at, id) WHERE letter = 'open';
+CREATE INDEX runs_letters ON recourse.runs (family, dead_at, id) WHERE letter = 'open';
 
 -- +goose Down
 SELECT 1 / 0 AS migrations_go_forward_only;
