@@ -39,8 +39,8 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 			}
 			return seen, err
 		}
-		after, v, err := j.attempt(change, j.moves.do)
-		if v == lost && err == nil && !hinted {
+		after, v, err := j.first(ctx, change)
+		if v == lost && err == nil && !hinted && change.Beside == nil {
 			after, v, err = j.attemptAlone(ctx, change)
 			if v == lost && err == nil {
 				err = j.whyLost(ctx, change)
@@ -59,6 +59,14 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 		}
 		hinted = false
 	}
+}
+
+// first writes a change in company, if it writes nothing beside its case.
+func (j *Journal) first(ctx context.Context, ch Change) (Snapshot, verdict, error) {
+	if ch.Beside != nil {
+		return j.attemptAlone(ctx, ch)
+	}
+	return j.attempt(ch, j.moves.do)
 }
 
 func (j *Journal) attempt(ch Change, do func(*sealed) (verdict, error)) (Snapshot, verdict, error) {
@@ -82,14 +90,14 @@ func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdic
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 		defer cancel()
 		defer j.announce()
-		vs, err := applyMoves(ctx, j.moveLane.db, waiting(moveSQL), []*sealed{s})
+		v, err := j.writeAlone(ctx, s)
 		switch {
 		case ofContention(err):
 			return lost, ErrBusy
 		case err != nil:
 			return lost, unavailable(err)
 		}
-		return vs[0], nil
+		return v, nil
 	})
 }
 

@@ -57,6 +57,7 @@ type Change struct {
 	Commits int64           // change of the escrow's committed sum
 	Reserve bool            // Commits is a reservation and must fit into what is held and free
 	Drafts  []receipts.Draft
+	Beside  Beside // nil but for changes that write more than their case
 }
 
 // Opening names the escrow of a case that does not exist yet.
