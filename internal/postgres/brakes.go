@@ -160,29 +160,7 @@ func tellBrake(ctx context.Context, tx *sql.Tx, id receipts.CaseID, was, now bac
 	if now.State == background.BrakePulled {
 		draft.Subtype = receipts.BrakePulled
 	}
-	before := kase
-	var link []byte
-	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, id.String()).Scan(&before.Head.Seq, &link)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	copy(before.Head.Link[:], link)
-	row, err := seal(Change{Before: Snapshot{Case: before}, After: Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
-	if err != nil {
-		return err
-	}
-	if row.opens() {
-		o, err := applyOpens(ctx, tx, locking(openSQL), []*sealed{row})
-		if err == nil && o[0].verdict != written {
-			err = fmt.Errorf("the case of brake %s is there, but not the brake's", kase.Subject)
-		}
-		return err
-	}
-	v, err := applyMoves(ctx, tx, waiting(moveSQL), []*sealed{row})
-	if err == nil && v[0] != written {
-		err = fmt.Errorf("the case of brake %s was moved by somebody else", kase.Subject)
-	}
-	return err
+	return tell(ctx, tx, kase, draft)
 }
 
 // StepBrake writes where a probe or an easing stands.
