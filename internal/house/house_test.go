@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"receipts":                    {},
 	"receipts/receiptstest":       {"receipts"},
 	"internal/redact":             {},
+	"internal/archive":            {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "internal/failpoint", "internal/fakeescrow"},
@@ -30,7 +31,7 @@ var arrows = map[string][]string{
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
 	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint"},
-	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/archive"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
 }
 

@@ -1,0 +1,179 @@
+package archive_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/archive"
+)
+
+type letter struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
+func open(t *testing.T) (*archive.Dir, string) {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "a", "b")
+	d, err := archive.OpenDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, root
+}
+
+func put(t *testing.T, s archive.Store, name string, letters ...letter) {
+	t.Helper()
+	content, err := archive.Encode(letters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(context.Background(), name, content); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(s archive.Store, prefix string) (ids []string, err error) {
+	for l, err := range archive.Read(context.Background(), s, prefix, func(l letter) string { return l.ID }) {
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, l.ID+l.Text)
+	}
+	return ids, nil
+}
+
+func TestWhatWasWrittenTwiceIsReadOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	put(t, s, "acme/settlement/1.jsonl.gz", letter{"a", "1"}, letter{"b", "1"})
+	put(t, s, "acme/settlement/2.jsonl.gz", letter{"b", "2"}, letter{"c", "<2>"})
+	put(t, s, "acme2/settlement/1.jsonl.gz", letter{"d", "1"})
+	for prefix, want := range map[string]string{"": "a1 b1 c<2> d1", "acme/": "a1 b1 c<2>", "acme/settlement/2": "b2 c<2>", "none/": ""} {
+		if got, err := read(s, prefix); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, %v; want %s", prefix, got, err, want)
+		}
+	}
+}
+
+// A crash before the rename leaves a file that nobody takes for an archive.
+func TestAnUnfinishedFileIsNotRead(t *testing.T) {
+	t.Parallel()
+	s, root := open(t)
+	put(t, s, "acme/1.jsonl.gz", letter{"a", ""})
+	if err := os.WriteFile(filepath.Join(root, "acme", ".unfinished-77"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(s, ""); err != nil || !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	var names []string
+	for name, err := range s.Names(context.Background(), "acme/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	if !slices.Equal(names, []string{"acme/1.jsonl.gz"}) {
+		t.Errorf("names %v", names)
+	}
+}
+
+func TestADamagedFileIsAnErrorAndNotAnEnd(t *testing.T) {
+	t.Parallel()
+	s, root := open(t)
+	put(t, s, "acme/1.jsonl.gz", letter{"a", ""}, letter{"b", strings.Repeat("x", 10000)})
+	path := filepath.Join(root, "acme", "1.jsonl.gz")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)-6] ^= 1 // of the checksum
+	for name, content := range map[string][]byte{"cut": whole[:len(whole)-4], "flipped": flipped, "no gzip": []byte("{}"), "empty": {}} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := read(s, ""); err == nil {
+			t.Errorf("%s: read as %v", name, got)
+		}
+	}
+}
+
+func TestNamesStayInTheirPlace(t *testing.T) {
+	t.Parallel()
+	s, root := open(t)
+	for _, name := range []string{"", "..", "../x", "/etc/x", "a/../../x", "acme/.unfinished-1"} {
+		if err := s.Put(context.Background(), name, []byte("x")); err == nil {
+			t.Errorf("%q was written", name)
+		}
+	}
+	hostile := []string{"..", ".", "", "a/b", "a%2Fb", "A", "a", "ä", "a b", "\x00"}
+	seen := map[string]string{}
+	for _, text := range hostile {
+		segment := archive.Segment(text)
+		if other, twice := seen[segment]; twice {
+			t.Errorf("%q and %q are both %q", text, other, segment)
+		}
+		seen[segment] = text
+		if strings.ContainsAny(segment, "./\\ \x00") {
+			t.Errorf("%q gives %q", text, segment)
+		}
+		put(t, s, "x"+segment+"/1", letter{text, ""})
+	}
+	if _, err := os.Stat(filepath.Join(root, "xa", "1")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Open(context.Background(), "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNothingIsLeftOfAPutThatFails(t *testing.T) {
+	t.Parallel()
+	s, root := open(t)
+	if err := os.MkdirAll(filepath.Join(root, "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(context.Background(), "taken", []byte("x")); err == nil { // a folder stands there
+		t.Error("a folder was replaced")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Put(ctx, "late", []byte("x")); err == nil {
+		t.Error("written after the end")
+	}
+	left, err := os.ReadDir(root)
+	if err != nil || len(left) != 1 || left[0].Name() != "taken" {
+		t.Errorf("%v, %v", left, err)
+	}
+	if _, err := archive.OpenDir(""); err == nil {
+		t.Error("no directory was opened")
+	}
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := archive.OpenDir(filepath.Join(file, "x")); err == nil {
+		t.Error("a file was opened as a directory")
+	}
+}
+
+func TestFilesAreForTheirOwnerAlone(t *testing.T) {
+	t.Parallel()
+	s, root := open(t)
+	put(t, s, "acme/1", letter{"a", ""})
+	for path, want := range map[string]fs.FileMode{"acme": 0o700, "acme/1": 0o600} {
+		info, err := os.Stat(filepath.Join(root, path))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+// Package archive keeps files that are written once and never changed: gzip over
+// JSON lines, in a directory or behind any store of objects.
+//
+// # Promise
+//
+// When Put returns, the whole file is on stable storage under its name, and before
+// that nothing is: a reader never meets half a file, also after a crash. What was
+// written twice, because nobody lived to tell of the first time, is read once.
+//
+//	records ─▶ Encode ─▶ Store.Put ─▶ temporary file ─▶ fsync ─▶ rename ─▶ fsync of the directory
+//	records ◀─ Read (each id once) ◀─ Store.Open ◀─ Store.Names
+//
+// # House
+//
+// Imports the standard library only. It knows nothing of letters, runs or money, makes
+// no names and has no clock.
+package archive
