@@ -54,6 +54,9 @@ const (
 	BrakePulled             Subtype = "brake-pulled"
 	BrakeReleased           Subtype = "brake-released"
 	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
+	KeyCreated              Subtype = "key-created"
+	KeyRevoked              Subtype = "key-revoked"
+	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -66,7 +69,7 @@ var knownSubtypes = []Subtype{
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
 	Superseded, ConservationBreach,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected,
+	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -79,7 +82,7 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused:
 		return SourceOperations
 	}
 	return ""

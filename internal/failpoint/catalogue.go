@@ -27,6 +27,12 @@ const (
 
 	Brake     = "brake"      // a brake is pulled, eased or released: its transaction commits
 	BrakeStep = "brake-step" // a brake's probe, or the next of what it parked
+	Policy    = "policy"     // a family's policy is set: its transaction commits
+	Handler   = "handler"    // a run dies and its letter's handler begins: their transaction commits
+	Key       = "key"        // an access key is made or revoked: its transaction commits
+	KeyUse    = "key-use"    // that a key was used
+	Refusal   = "refusal"    // somebody was refused something: its transaction commits
+	Request   = "request"    // a request with an idempotency key begins, is answered, or is dropped
 	Sequence  = "sequence"   // receipts get their places in the order of events
 )
 

@@ -26,12 +26,13 @@ var arrows = map[string][]string{
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "internal/failpoint", "internal/fakeescrow"},
+	"internal/access":             {},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
-	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint"},
-	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/archive"},
+	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
 }
 

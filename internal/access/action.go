@@ -1,0 +1,63 @@
+package access
+
+import "slices"
+
+// Action is what somebody asks for.
+type Action string
+
+// The actions.
+const (
+	Submit    Action = "submit"    // hand over an adjudication
+	Read      Action = "read"      // runs, cases, dead letters, brakes, events
+	Receipts  Action = "receipts"  // the evidence, and its verification
+	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
+	Fork      Action = "fork"      // try a dead letter again
+	Reconcile Action = "reconcile" // record what became of money
+	Cancel    Action = "cancel"    // end a run that waits
+	Brake     Action = "brake"     // stop and resume the calls of an escrow service
+	Hold      Action = "hold"      // keep a letter from retention, and let go of it
+	Mark      Action = "mark"      // note on a letter whether it should be tried again
+	BulkPlan  Action = "bulk-plan" // plan an action on many letters
+	BulkRun   Action = "bulk-run"  // let a plan run
+	Purge     Action = "purge"     // remove letters by age and filter
+	Clear     Action = "clear"     // remove all letters of a family
+	Rules     Action = "rules"     // of automatic replay
+	Policy    Action = "policy"    // of retries
+	Keys      Action = "keys"      // make, list and revoke access keys
+)
+
+// table says who may do what; what is not in it is refused. Whoever submits can't
+// fork, whoever plans for many letters can't let the plan run, and whoever makes keys
+// moves no money.
+var table = map[Action][]Role{
+	Submit:    {Submitter},
+	Read:      {Submitter, Operator, Approver, Auditor, Admin},
+	Receipts:  {Operator, Approver, Auditor, Admin},
+	Queues:    {Operator, Approver, Auditor, Admin},
+	Fork:      {Operator},
+	Reconcile: {Operator},
+	Cancel:    {Operator},
+	Brake:     {Operator},
+	Hold:      {Operator, Approver},
+	Mark:      {Operator},
+	BulkPlan:  {Operator},
+	BulkRun:   {Approver},
+	Purge:     {Approver},
+	Clear:     {Approver},
+	Rules:     {Admin},
+	Policy:    {Admin},
+	Keys:      {Admin},
+}
+
+// Actions lists every action, in the order of the table. The slice is the caller's.
+func Actions() []Action {
+	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, Purge, Clear, Rules, Policy, Keys}
+}
+
+// Allowed lists the roles that may do something. The slice is the caller's.
+func Allowed(a Action) []Role { return slices.Clone(table[a]) }
+
+// May reports whether any of the roles may do something.
+func May(roles []Role, a Action) bool {
+	return slices.ContainsFunc(roles, func(r Role) bool { return slices.Contains(table[a], r) })
+}

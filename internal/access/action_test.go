@@ -1,0 +1,64 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The whole table, once more and by hand: a cell that changes must be changed here.
+const cells = `
+            submitter operator approver auditor admin
+submit      x         -        -        -       -
+read        x         x        x        x       x
+receipts    -         x        x        x       x
+queues      -         x        x        x       x
+fork        -         x        -        -       -
+reconcile   -         x        -        -       -
+cancel      -         x        -        -       -
+brake       -         x        -        -       -
+hold        -         x        x        -       -
+mark        -         x        -        -       -
+bulk-plan   -         x        -        -       -
+bulk-run    -         -        x        -       -
+purge       -         -        x        -       -
+clear       -         -        x        -       -
+rules       -         -        -        -       x
+policy      -         -        -        -       x
+keys        -         -        -        -       x`
+
+func TestEveryCellOfTheTable(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSpace(cells), "\n")
+	roles := strings.Fields(lines[0])
+	if len(lines)-1 != len(Actions()) || len(lines)-1 != len(table) || len(roles) != len(Roles()) {
+		t.Fatalf("%d x %d cells, %d actions of %d, %d roles", len(lines)-1, len(roles), len(Actions()), len(table), len(Roles()))
+	}
+	for i, line := range lines[1:] {
+		words := strings.Fields(line)
+		action := Action(words[0])
+		if Actions()[i] != action {
+			t.Errorf("line %d is %s, the table has %s", i, action, Actions()[i])
+		}
+		for j, word := range words[1:] {
+			role := Role(roles[j])
+			if may := May([]Role{role}, action); may != (word == "x") || may != slices.Contains(Allowed(action), role) {
+				t.Errorf("%s, %s: %v", role, action, may)
+			}
+		}
+	}
+}
+
+func TestWhatIsUnknownIsRefused(t *testing.T) {
+	t.Parallel()
+	if May(Roles(), "frobnicate") || May([]Role{"root", ""}, Read) || May(nil, Read) {
+		t.Error("allowed")
+	}
+	if !May([]Role{"root", Auditor, Submitter}, Submit) {
+		t.Error("one of several roles is enough")
+	}
+	Allowed(Read)[0] = "scribbled"
+	if !May([]Role{Submitter}, Read) {
+		t.Error("a caller's change is seen by the next")
+	}
+}

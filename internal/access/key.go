@@ -1,0 +1,105 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Key is an access key as it is kept: everything but the secret.
+type Key struct {
+	ID        uuid.UUID  `json:"id"`
+	Prefix    string     `json:"prefix"` // finds the key, and may be shown
+	Digest    [32]byte   `json:"-"`      // SHA-256 of the token
+	Tenant    string     `json:"tenant"`
+	Principal string     `json:"principal"` // the actor of whatever is done with it
+	Roles     []Role     `json:"roles"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+	RevokedBy string     `json:"revoked_by,omitempty"`
+	LastUsed  *time.Time `json:"last_used_at,omitempty"` // to the minute
+}
+
+// Why a token opens nothing.
+var (
+	ErrUnknown = errors.New("access: no such key")
+	ErrExpired = errors.New("access: the key has expired")
+	ErrRevoked = errors.New("access: the key is revoked")
+)
+
+const (
+	mark      = "rck_"
+	prefixLen = 12
+	secretLen = 43 // 43 of 62 signs are 256 bits
+	alphabet  = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+// Mint makes a token and what is kept of it. Nobody can make the token again.
+func Mint() (token, prefix string, digest [32]byte) {
+	prefix = chance(prefixLen)
+	token = mark + prefix + "_" + chance(secretLen)
+	return token, prefix, sha256.Sum256([]byte(token))
+}
+
+// chance is a text of letters and digits, each as likely as the other.
+func chance(n int) string {
+	const even = 256 - 256%len(alphabet) // bytes from here on would favour the first signs
+	out := make([]byte, 0, n)
+	for buf := make([]byte, 2*n); len(out) < n; {
+		_, _ = rand.Read(buf) // never fails: it ends the process instead
+		for _, b := range buf {
+			if int(b) < even && len(out) < n {
+				out = append(out, alphabet[int(b)%len(alphabet)])
+			}
+		}
+	}
+	return string(out)
+}
+
+// Prefix is the part of a token that finds its key; ok is false when the text has not
+// the form of a token.
+func Prefix(token string) (prefix string, ok bool) {
+	rest, ok := strings.CutPrefix(token, mark)
+	if !ok || len(rest) != prefixLen+1+secretLen || rest[prefixLen] != '_' {
+		return "", false
+	}
+	for i, c := range []byte(rest) {
+		if i != prefixLen && !strings.ContainsRune(alphabet, rune(c)) {
+			return "", false
+		}
+	}
+	return rest[:prefixLen], true
+}
+
+// Opens judges a token at a time. Whoever does not know the secret learns nothing of
+// the key: ErrUnknown.
+func (k *Key) Opens(token string, now time.Time) error {
+	digest := sha256.Sum256([]byte(token))
+	switch {
+	case subtle.ConstantTimeCompare(digest[:], k.Digest[:]) != 1:
+		return ErrUnknown
+	case k.RevokedAt != nil:
+		return ErrRevoked
+	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+		return ErrExpired
+	}
+	return nil
+}
+
+// Standing is "valid", "revoked" or "expired".
+func (k *Key) Standing(now time.Time) string {
+	switch {
+	case k.RevokedAt != nil:
+		return "revoked"
+	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+		return "expired"
+	}
+	return "valid"
+}

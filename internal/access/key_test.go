@@ -1,0 +1,192 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestATokenHasItsFormAndNoTwoAreAlike(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 100 {
+		token, prefix, digest := Mint()
+		got, ok := Prefix(token)
+		if !ok || got != prefix || seen[token] || seen[prefix] {
+			t.Fatalf("%s: %s, %v", token, got, ok)
+		}
+		seen[token], seen[prefix] = true, true
+		k := Key{Prefix: prefix, Digest: digest}
+		if err := k.Opens(token, time.Now()); err != nil {
+			t.Errorf("its own token: %v", err)
+		}
+		for _, bad := range []string{token + "x", token[:len(token)-1] + "_", strings.ToUpper(token), token[1:], "", "rck_", "rck_x_y", token[:20] + "é" + token[22:]} {
+			if _, ok := Prefix(bad); ok {
+				t.Errorf("%q has the form of a token", bad)
+			}
+			if err := k.Opens(bad, time.Now()); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%q opens: %v", bad, err)
+			}
+		}
+	}
+}
+
+func TestOnlyWhoKnowsTheSecretLearnsWhatBecameOfAKey(t *testing.T) {
+	t.Parallel()
+	token, _, digest := Mint()
+	other, _, _ := Mint()
+	now := time.Now()
+	before, after := now.Add(-time.Second), now.Add(time.Second)
+	for name, tc := range map[string]struct {
+		key      Key
+		want     error
+		standing string
+	}{
+		"valid":               {Key{}, nil, "valid"},
+		"expires later":       {Key{ExpiresAt: &after}, nil, "valid"},
+		"expires now":         {Key{ExpiresAt: &now}, ErrExpired, "expired"},
+		"expired":             {Key{ExpiresAt: &before}, ErrExpired, "expired"},
+		"revoked":             {Key{RevokedAt: &before}, ErrRevoked, "revoked"},
+		"revoked and expired": {Key{RevokedAt: &before, ExpiresAt: &before}, ErrRevoked, "revoked"},
+	} {
+		tc.key.Digest = digest
+		if err := tc.key.Opens(token, now); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := tc.key.Opens(other, now); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s, another's secret: %v", name, err)
+		}
+		if s := tc.key.Standing(now); s != tc.standing {
+			t.Errorf("%s: %s", name, s)
+		}
+	}
+}
+
+func TestRolesAreReadStrictly(t *testing.T) {
+	t.Parallel()
+	if got, err := ParseRoles("operator, approver"); err != nil || !slices.Equal(got, []Role{Operator, Approver}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", ",", "operator,", "Operator", "root", "auditor,auditor"} {
+		if got, err := ParseRoles(bad); err == nil {
+			t.Errorf("%q: %v", bad, got)
+		}
+	}
+}
+
+// memory is a store of one key.
+type memory struct {
+	key   Key
+	err   error
+	finds int
+	uses  []time.Time
+}
+
+func (m *memory) FindKey(_ context.Context, prefix string) (Key, error) {
+	m.finds++
+	if m.err != nil {
+		return Key{}, m.err
+	}
+	if prefix != m.key.Prefix {
+		return Key{}, ErrUnknown
+	}
+	return m.key, nil
+}
+
+func (m *memory) UseKey(_ context.Context, _ uuid.UUID, at time.Time) error {
+	m.uses = append(m.uses, at)
+	m.key.LastUsed = &at
+	return nil
+}
+
+func ring(t *testing.T) (token string, m *memory, clock *time.Time, r *Keyring) {
+	t.Helper()
+	token, prefix, digest := Mint()
+	m = &memory{key: Key{Prefix: prefix, Digest: digest, Roles: []Role{Operator}}}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	clock = &now
+	r, err := NewKeyring(m, func() time.Time { return *clock }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token, m, clock, r
+}
+
+func TestARevokedKeyIsRefusedWithinMemory(t *testing.T) {
+	t.Parallel()
+	token, m, clock, r := ring(t)
+	if k, err := r.Verify(t.Context(), token); err != nil || !May(k.Roles, Fork) || !r.Knows(token) {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	at := *clock
+	m.key.RevokedAt = &at
+	*clock = at.Add(Memory - 1)
+	if _, err := r.Verify(t.Context(), token); err != nil || m.finds != 1 {
+		t.Errorf("within memory: %v, %d finds", err, m.finds)
+	}
+	*clock = at.Add(Memory)
+	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) || r.Knows(token) {
+		t.Errorf("after it: %v", err)
+	}
+}
+
+func TestAnExpiredKeyIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	token, m, clock, r := ring(t)
+	end := clock.Add(time.Second)
+	m.key.ExpiresAt = &end
+	if _, err := r.Verify(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	*clock = end
+	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrExpired) || m.finds != 1 {
+		t.Errorf("%v, %d finds", err, m.finds)
+	}
+}
+
+func TestAWrongSecretOpensNothingThoughTheKeyIsRemembered(t *testing.T) {
+	t.Parallel()
+	token, m, _, r := ring(t)
+	if _, err := r.Verify(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	forged := token[:len(token)-1] + map[bool]string{true: "b", false: "a"}[token[len(token)-1] == 'a']
+	if _, err := r.Verify(t.Context(), forged); !errors.Is(err, ErrUnknown) || m.finds != 1 {
+		t.Errorf("%v, %d finds", err, m.finds)
+	}
+	if _, err := r.Verify(t.Context(), "no key at all"); !errors.Is(err, ErrUnknown) || m.finds != 1 {
+		t.Errorf("%v, %d finds", err, m.finds)
+	}
+}
+
+func TestAUseIsNotedOnceAMinute(t *testing.T) {
+	t.Parallel()
+	token, m, clock, r := ring(t)
+	for range 100 {
+		if _, err := r.Verify(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+		*clock = clock.Add(time.Second)
+	}
+	if len(m.uses) != 2 || m.uses[1].Sub(m.uses[0]) < usedEvery {
+		t.Errorf("%v", m.uses)
+	}
+}
+
+func TestAStoreThatFailsOpensNothing(t *testing.T) {
+	t.Parallel()
+	token, m, clock, r := ring(t)
+	if _, err := r.Verify(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	m.err = errors.New("away")
+	*clock = clock.Add(Memory)
+	if _, err := r.Verify(t.Context(), token); !errors.Is(err, m.err) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
+
+type keyRow struct {
+	ID         uuid.UUID      `db:"id"`
+	Prefix     string         `db:"prefix"`
+	Digest     []byte         `db:"digest"`
+	Tenant     string         `db:"tenant"`
+	Principal  string         `db:"principal"`
+	Roles      pq.StringArray `db:"roles"`
+	CreatedAt  time.Time      `db:"created_at"`
+	CreatedBy  string         `db:"created_by"`
+	ExpiresAt  sql.NullTime   `db:"expires_at"`
+	RevokedAt  sql.NullTime   `db:"revoked_at"`
+	RevokedBy  string         `db:"revoked_by"`
+	LastUsedAt sql.NullTime   `db:"last_used_at"`
+}
+
+func (r *keyRow) key() access.Key {
+	k := access.Key{
+		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy,
+		ExpiresAt: maybe(r.ExpiresAt), RevokedAt: maybe(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: maybe(r.LastUsedAt),
+	}
+	copy(k.Digest[:], r.Digest)
+	for _, role := range r.Roles {
+		k.Roles = append(k.Roles, access.Role(role))
+	}
+	return k
+}
+
+func maybe(t sql.NullTime) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	utc := t.Time.UTC()
+	return &utc
+}
+
+// FindKey gives the key with a prefix, of whatever tenant; access.ErrUnknown when
+// there is none.
+func (j *Journal) FindKey(ctx context.Context, prefix string) (access.Key, error) {
+	found, err := j.keys(ctx, `WHERE prefix = $1`, prefix)
+	if err == nil && len(found) == 0 {
+		err = access.ErrUnknown
+	}
+	if err != nil {
+		return access.Key{}, err
+	}
+	return found[0], nil
+}
+
+// Keys lists the keys that a tenant has ever had, oldest first.
+func (j *Journal) Keys(ctx context.Context, tenant string) ([]access.Key, error) {
+	return j.keys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+}
+
+func (j *Journal) keys(ctx context.Context, where string, arg string) ([]access.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []keyRow
+	if err := j.reads.SelectContext(ctx, &rows, keySQL+where, arg); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]access.Key, len(rows))
+	for i := range rows {
+		out[i] = rows[i].key()
+	}
+	return out, nil
+}
+
+// UseKey notes that a key was used, unless that was noted within the last minute.
+func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.hot, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
+		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// CreateKey keeps a new key, with the receipt that says so.
+func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Draft) error {
+	draft.Subtype = receipts.KeyCreated
+	return j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+		roles := make(pq.StringArray, len(k.Roles))
+		for i, r := range k.Roles {
+			roles[i] = string(r)
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, k.ID, k.Prefix, k.Digest[:], k.Tenant, k.Principal, roles, k.CreatedAt, k.CreatedBy, k.ExpiresAt)
+		if err != nil {
+			return err
+		}
+		return tellRegister(ctx, tx, k.Tenant, KeyRegister, draft)
+	})
+}
+
+// RevokeKey ends a key of a tenant for good, with the receipt that says so. One that
+// is revoked stays as it is, and nothing is written. ErrNotFound when the tenant has
+// no such key.
+func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
+	draft.Subtype = receipts.KeyRevoked
+	err = j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+		var row keyRow
+		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
+			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
+		if errors.Is(err, sql.ErrNoRows) {
+			return background.ErrNotFound
+		}
+		if k = row.key(); err != nil || k.RevokedAt != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE recourse.keys SET revoked_at = $2, revoked_by = $3 WHERE id = $1`, k.ID, draft.At, draft.Actor); err != nil {
+			return err
+		}
+		k.RevokedAt, k.RevokedBy = &draft.At, draft.Actor
+		return tellRegister(ctx, tx, tenant, KeyRegister, draft)
+	})
+	return k, err
+}

@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Register is a case without runs that a tenant has once.
+type Register string
+
+// The registers.
+const (
+	KeyRegister     Register = "keys"
+	RefusalRegister Register = "refusals"
+)
+
+// tellRegister writes a receipt into a register, in the caller's transaction. It holds
+// the register's row until that ends.
+func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, draft receipts.Draft) error {
+	fresh, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), fresh); err != nil {
+		return err
+	}
+	var id uuid.UUID
+	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR UPDATE`, tenant, string(r)).Scan(&id); err != nil {
+		return err
+	}
+	return tell(ctx, tx, Case{ID: receipts.CaseID(id), Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
+}
+
+// noteSQL adds a receipt to a case in which nothing else changes.
+const noteSQL = `
+WITH c AS (
+  UPDATE recourse.cases SET last_seq = $2, last_link = $10 WHERE id = $1 RETURNING id
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM c RETURNING case_id, seq, tenant
+)` + outboxSQL
+
+// NoteRefusal leaves the receipt that somebody was refused something: in the case
+// named, if the tenant has it, else in the tenant's register of refusals.
+func (j *Journal) NoteRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
+	draft.Subtype, draft.Run = receipts.Refused, run
+	return j.inLane(ctx, failpoint.Refusal, func(ctx context.Context, tx *sql.Tx) error {
+		err := note(ctx, tx, tenant, id, draft)
+		if errors.Is(err, sql.ErrNoRows) {
+			draft.Subtype, draft.Run = receipts.AccessRefused, receipts.RunID{}
+			err = tellRegister(ctx, tx, tenant, RefusalRegister, draft)
+		}
+		return err
+	})
+}
+
+// note is sql.ErrNoRows when the tenant has no such case.
+func note(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
+	head := receipts.Head{}
+	var link []byte
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
+	if err != nil {
+		return err
+	}
+	copy(head.Link[:], link)
+	sealed, _, err := receipts.Seal(id, tenant, head, draft)
+	if err != nil {
+		return fmt.Errorf("postgres: seal receipts: %w", err)
+	}
+	r := sealed[0]
+	_, err = tx.ExecContext(ctx, noteSQL, id.String(), r.Seq, nullable(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
+	return err
+}
+
+// inLane runs a transaction on the lane of lone moves, between its two failpoints.
+// Nothing of it is written when it returns an error, unless the commit's own answer
+// was lost.
+func (j *Journal) inLane(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	if !j.moveLane.enter(ctx) {
+		return ErrBusy
+	}
+	defer j.moveLane.leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if err := do(ctx, tx); err != nil {
+		if ofContention(err) {
+			return ErrBusy
+		}
+		return err
+	}
+	failpoint.Hit(failpoint.JournalBefore, point)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, point)
+	if err != nil {
+		return unavailable(err)
+	}
+	j.announce()
+	return nil
+}

@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// Request is a request that named an idempotency key.
+type Request struct {
+	Tenant string
+	Key    string
+	Digest [32]byte  // of everything that makes it the same request
+	Token  uuid.UUID // of whoever works on it
+	Began  time.Time
+}
+
+// Response is what a request was answered. Status 0: nothing yet.
+type Response struct {
+	Digest  [32]byte
+	Status  int
+	Headers string
+	Body    []byte
+}
+
+// sweptAtOnce is how many outdated requests are forgotten by each that begins.
+const sweptAtOnce = 20
+
+// beginSQL forgets a few outdated requests, and enters one whose key is free, or
+// whose holder is outdated or has given no answer since before $6.
+const beginSQL = `
+WITH old AS (
+  DELETE FROM recourse.requests WHERE (tenant, key) IN (
+    SELECT tenant, key FROM recourse.requests WHERE began < $7 AND (tenant, key) <> ($1, $2) ORDER BY began LIMIT $8 FOR UPDATE SKIP LOCKED)
+)
+INSERT INTO recourse.requests AS r (tenant, key, digest, token, began) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL
+WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest`
+
+// BeginRequest enters a request. begun means that the caller is to work on it; else
+// before is the request that has its key, with its answer if there is one. A request
+// that was begun before abandoned and never answered is taken over, and one from
+// before outdated is forgotten.
+func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdated time.Time) (before Response, begun bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	res, err := write(ctx, j.hot, failpoint.Request, beginSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandoned, outdated, sweptAtOnce)
+	if err != nil {
+		return before, false, unavailable(err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 1 {
+		return before, n == 1, err
+	}
+	var digest []byte
+	var status sql.NullInt64
+	err = j.reads.QueryRowContext(ctx, `SELECT digest, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
+		Scan(&digest, &status, &before.Headers, &before.Body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return before, false, ErrBusy // it was given up just now
+	}
+	if err != nil {
+		return before, false, unavailable(err)
+	}
+	copy(before.Digest[:], digest)
+	before.Status = int(status.Int64)
+	return before, false, nil
+}
+
+// AnswerRequest keeps the answer of a request, unless somebody took it over.
+func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.hot, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
+		q.Tenant, q.Key, q.Token, r.Status, r.Headers, append([]byte{}, r.Body...))
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// DropRequest forgets a request that changed nothing, so that its key is free again.
+func (j *Journal) DropRequest(ctx context.Context, q Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.hot, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
