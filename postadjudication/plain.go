@@ -102,7 +102,7 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	if err := t.validate(); err != nil {
 		return Submitted{}, err
 	}
-	return s.submit(ctx, s.taskSubmission(f, t))
+	return s.submit(ctx, s.taskSubmission(ctx, f, t))
 }
 
 func (t Task) validate() error {
@@ -124,7 +124,7 @@ func (t Task) validate() error {
 	return errors.Join(errs...)
 }
 
-func (s *Service) taskSubmission(f *plainFamily, t Task) postgres.Submission {
+func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) postgres.Submission {
 	now, id := s.now(), background.RunID(newID())
 	if t.RetryKey == "" {
 		t.RetryKey = id.String()
@@ -135,7 +135,7 @@ func (s *Service) taskSubmission(f *plainFamily, t Task) postgres.Submission {
 	subject := f.Plain.Name + ":" + t.RetryKey
 	run := background.Run{
 		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.Plain.Name, RetryKey: t.RetryKey,
-		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: f.Policy.Normalize(), Payload: t.Payload,
+		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: s.policies.of(ctx, t.Tenant, f.Plain.Name, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastMove: newID(), DueAt: now, Bell: 1,
 	}
 	draft := func(r background.Run) []receipts.Draft {

@@ -53,6 +53,7 @@ type Service struct {
 	settlements *family
 	plain       map[string]*plainFamily
 	policy      retrypolicy.Policy
+	policies    *policyCache
 	log         *zap.Logger
 	clock       func() time.Time
 	runs        bool
@@ -81,6 +82,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
+	s.policies = &policyCache{journal: journal, log: c.Logger}
+	if err := s.policies.open(ctx); err != nil {
+		journal.Close()
+		return nil, err
+	}
 	// Without an executor the family still names its queues; Run refuses to start.
 	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}
 	families := []background.Family{s.settlements}

@@ -17,7 +17,7 @@ import (
 // leaves it unknown whether the run was created: submit the same again, it will
 // be answered Deduplicated if it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
-	sub, err := s.submission(a)
+	sub, err := s.submission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -46,7 +46,7 @@ func (s *Service) ring(ctx context.Context, out Submitted) {
 // escrow that another transaction holds is answered Busy, an isolation level other
 // than READ COMMITTED IsolationUnsupported.
 func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
-	sub, err := s.submission(a)
+	sub, err := s.submission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -82,7 +82,7 @@ func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitt
 
 // submission fixes everything that a submission needs, so that the journal may
 // decide about it as often as it must.
-func (s *Service) submission(a Adjudication) (postgres.Submission, error) {
+func (s *Service) submission(ctx context.Context, a Adjudication) (postgres.Submission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
@@ -99,7 +99,7 @@ func (s *Service) submission(a Adjudication) (postgres.Submission, error) {
 	}
 	ad := admission{
 		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policy, request: request, digest: a.content(payload), at: s.now(),
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: request, digest: a.content(payload), at: s.now(),
 	}
 	return postgres.Submission{
 		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: ad.run, Open: ad.open, Decide: ad.decide,

@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Policy is the retry policy that a person set for the new runs of a family of a
+// tenant. Version 0 means that nobody has.
+type Policy struct {
+	Tenant, Family string
+	Case           receipts.CaseID // of its receipts
+	Version        int64
+	Policy         retrypolicy.Policy
+	Actor, Reason  string
+	At             time.Time
+}
+
+type policyRow struct {
+	Tenant  string    `db:"tenant"`
+	Family  string    `db:"family"`
+	CaseID  uuid.UUID `db:"case_id"`
+	Version int64     `db:"version"`
+	Policy  string    `db:"policy"`
+	Actor   string    `db:"actor"`
+	Reason  string    `db:"reason"`
+	At      time.Time `db:"at"`
+}
+
+func (r *policyRow) read() (Policy, error) {
+	p, err := retrypolicy.Parse(r.Policy)
+	if err != nil {
+		return Policy{}, fmt.Errorf("postgres: policy of family %s of %s: %w", r.Family, r.Tenant, err)
+	}
+	return Policy{
+		Tenant: r.Tenant, Family: r.Family, Case: receipts.CaseID(r.CaseID), Version: r.Version, Policy: p, Actor: r.Actor, Reason: r.Reason, At: r.At.UTC(),
+	}, nil
+}
+
+const policySQL = `SELECT tenant, family, case_id, version, policy, actor, reason, at FROM recourse.policies `
+
+// Policies lists what was set, for all tenants.
+func (j *Journal) Policies(ctx context.Context) ([]Policy, error) {
+	return j.policiesOf(ctx, `ORDER BY tenant, family`)
+}
+
+// TenantPolicies lists what was set for a tenant.
+func (j *Journal) TenantPolicies(ctx context.Context, tenant string) ([]Policy, error) {
+	return j.policiesOf(ctx, `WHERE tenant = $1 ORDER BY family`, tenant)
+}
+
+// policiesOf passes over a policy that only a newer program can read: new runs then
+// have the configured one.
+func (j *Journal) policiesOf(ctx context.Context, where string, args ...any) ([]Policy, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []policyRow
+	if err := j.reads.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]Policy, 0, len(rows))
+	for i := range rows {
+		p, err := rows[i].read()
+		if err != nil {
+			j.Warn(err)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// MovePolicy changes the policy of a family of a tenant together with its receipt.
+// decide gives the next one and what differs, or why there is none; it is called
+// once, on the locked row. The next version is the next number.
+func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	if err != nil {
+		return now, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if now, err = lockPolicy(ctx, tx, tenant, family); err != nil {
+		return now, unavailable(err)
+	}
+	next, changes, err := decide(now)
+	if err != nil {
+		return now, err
+	}
+	next.Tenant, next.Family, next.Case, next.Version = tenant, family, now.Case, now.Version+1
+	if err := setPolicy(ctx, tx, next, changes); err != nil {
+		return now, unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Policy)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Policy)
+	if err != nil {
+		return now, unavailable(err)
+	}
+	j.announce()
+	return next, nil
+}
+
+// lockPolicy locks the row of a family's policy, made now when there is none.
+func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Policy{}, err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.policies (tenant, family, case_id, version, policy, actor, reason, at)
+		VALUES ($1, $2, $3, 0, $4, '', '', $5) ON CONFLICT DO NOTHING`, tenant, family, id, retrypolicy.Policy{}.Encode(), time.Time{}); err != nil {
+		return Policy{}, err
+	}
+	rows, err := tx.QueryContext(ctx, policySQL+`WHERE tenant = $1 AND family = $2 FOR UPDATE`, tenant, family)
+	if err != nil {
+		return Policy{}, err
+	}
+	var found []policyRow
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return Policy{}, err
+	}
+	if len(found) != 1 {
+		return Policy{}, fmt.Errorf("%d policies of one family", len(found))
+	}
+	return found[0].read()
+}
+
+func setPolicy(ctx context.Context, tx *sql.Tx, p Policy, changes string) error {
+	if _, err := tx.ExecContext(ctx, `UPDATE recourse.policies SET version = $3, policy = $4, actor = $5, reason = $6, at = $7 WHERE tenant = $1 AND family = $2`,
+		p.Tenant, p.Family, p.Version, p.Policy.Encode(), p.Actor, p.Reason, p.At); err != nil {
+		return err
+	}
+	kase := Case{ID: p.Case, Tenant: p.Tenant, Kind: KindOperations, Subject: "policy:" + p.Family}
+	return tell(ctx, tx, kase, receipts.Draft{Subtype: receipts.PolicyChanged, Actor: p.Actor, At: p.At, Payload: receipts.Payload{
+		Family: p.Family, Policy: p.Policy.Encode(), Changes: changes, Reason: p.Reason,
+	}})
+}
+
+const plainFamilySQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = $1 AND kind = 'plain' AND starts_with(subject, $2))`
+
+// HasTasks reports whether a tenant has ever had a task of a plain family.
+func (j *Journal) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	if err := j.reads.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
+		return false, unavailable(err)
+	}
+	return has, nil
+}

@@ -1,0 +1,213 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+func succeed(context.Context, background.Attempt) background.Result {
+	return background.Result{Class: Executed}
+}
+
+func tune(attempts int) PolicyChange {
+	return PolicyChange{Tenant: "acme", Family: Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond},
+		Actor: "user:ada", Reason: "they asked for patience"}
+}
+
+// New runs take the policy that was set, also in another process; runs that exist and
+// their forks keep theirs, and so do other tenants.
+func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other := joinRig(t, r.url, r.redis, r.escrow)
+	ctx := context.Background()
+	before := r.mustSubmit(release(1))
+	set, err := r.SetPolicy(ctx, tune(5))
+	if err != nil || set.Version != 1 || set.Policy.MaxRetryAttempts != 5 || set.Actor != "user:ada" || set.At.IsZero() {
+		t.Fatalf("%+v, %v", set, err)
+	}
+	after := r.mustSubmit(release(2))
+	foreign := release(3)
+	foreign.Tenant = "other"
+	elsewhere := r.mustSubmit(foreign)
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.work()
+	r.atRest()
+	for run, want := range map[background.RunID]int{before.Run: 3, after.Run: 5} {
+		if st, err := r.Status(ctx, "acme", run); err != nil || st.Attempts != want || st.Policy.MaxRetryAttempts != want {
+			t.Errorf("%d attempts of %d, want %d, %v", st.Attempts, st.Policy.MaxRetryAttempts, want, err)
+		}
+	}
+	if st, err := r.Status(ctx, "other", elsewhere.Run); err != nil || st.Attempts != 3 {
+		t.Errorf("another tenant's run: %+v, %v", st, err)
+	}
+	fork, err := r.Fork(ctx, "acme", before.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := r.Status(ctx, "acme", fork.Run); err != nil || st.Policy.MaxRetryAttempts != 3 {
+		t.Errorf("the fork of an older run: %+v, %v", st.Policy, err)
+	}
+	n := 10
+	r.untilTrue("another process learns of it", func() bool {
+		n++
+		s, err := other.Submit(ctx, release(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := r.Status(ctx, "acme", s.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Policy.MaxRetryAttempts == 5
+	})
+	r.atRest()
+	r.sound()
+}
+
+func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	version := func(n int64) *int64 { return &n }
+	first := tune(5)
+	first.IfVersion = version(0)
+	if _, err := r.SetPolicy(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	var other *PolicyVersionError
+	if _, err := r.SetPolicy(ctx, first); !errors.As(err, &other) || other.Present.Version != 1 || other.Present.Policy.MaxRetryAttempts != 5 {
+		t.Fatalf("a change of version 0: %v", err)
+	}
+	if same, err := r.SetPolicy(ctx, tune(5)); err != nil || same.Version != 1 {
+		t.Errorf("what holds already: %+v, %v", same, err)
+	}
+	second := tune(7)
+	second.Policy.NonRetryable, second.IfVersion = []string{"http.refused"}, version(1)
+	second.Reason = "see token=sk_live_abcdefghijklmnopqrstuvwx"
+	if set, err := r.SetPolicy(ctx, second); err != nil || set.Version != 2 {
+		t.Fatalf("%+v, %v", set, err)
+	}
+	history, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
+	if err != nil || len(history) != 2 {
+		t.Fatalf("%+v, %v", history, err)
+	}
+	if h := history[0]; h.Version != 1 || h.Changes != "max_retry_attempts 3 to 5; base_delay 25ms to 1ms" || h.Policy.MaxRetryAttempts != 5 || h.Actor != "user:ada" {
+		t.Errorf("%+v", h)
+	}
+	if h := history[1]; h.Version != 2 || h.Changes != "max_retry_attempts 5 to 7; non_retryable [] to [http.refused]" || strings.Contains(h.Reason, "sk_live") {
+		t.Errorf("%+v", h)
+	}
+	if rest, err := r.PolicyHistory(ctx, "acme", Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
+		t.Errorf("%+v, %v", rest, err)
+	}
+	list, err := r.Policies(ctx, "acme")
+	if err != nil || len(list) != 1 || list[0].Version != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for _, tenant := range []string{"", "other"} {
+		list, err := r.Policies(ctx, tenant)
+		if err != nil || tenant == "" && len(list) != 0 || tenant != "" && (len(list) != 1 || list[0].Version != 0 || list[0].Policy.MaxRetryAttempts != 3) {
+			t.Errorf("tenant %q: %+v, %v", tenant, list, err)
+		}
+		if h, err := r.PolicyHistory(ctx, tenant, Family, 0, 10); err != nil || len(h) != 0 {
+			t.Errorf("tenant %q: %+v, %v", tenant, h, err)
+		}
+	}
+	if a := r.sound(); a.Chains != 1 || a.Receipts != 2 {
+		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
+	}
+}
+
+// Of many who set a policy on the same version, one does.
+func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var all sync.WaitGroup
+	won := make(chan int, 20)
+	for i := range 20 {
+		all.Go(func() {
+			q := tune(10 + i)
+			q.IfVersion = new(int64)
+			var other *PolicyVersionError
+			switch set, err := r.SetPolicy(context.Background(), q); {
+			case err == nil:
+				won <- set.Policy.MaxRetryAttempts
+			case !errors.As(err, &other) || other.Present.Version != 1:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d were set", len(won))
+	}
+	if list, err := r.Policies(context.Background(), "acme"); err != nil || list[0].Policy.MaxRetryAttempts != <-won || list[0].Version != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+	r.sound()
+}
+
+func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Families = []Plain{{Name: "letters", Handle: succeed}} })
+	ctx := context.Background()
+	for field, spoil := range map[string]func(*PolicyChange){
+		"tenant":                    func(q *PolicyChange) { q.Tenant = "" },
+		"family":                    func(q *PolicyChange) { q.Family = "" },
+		"actor":                     func(q *PolicyChange) { q.Actor = " " },
+		"reason":                    func(q *PolicyChange) { q.Reason = "" },
+		"policy.max_retry_attempts": func(q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
+		"policy.jitter":             func(q *PolicyChange) { q.Policy.Jitter = 2 },
+		"policy.non_retryable[0]":   func(q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
+		"policy.on_exhaustion":      func(q *PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
+	} {
+		q := tune(5)
+		spoil(&q)
+		var wrong *FieldError
+		if _, err := r.SetPolicy(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	unknown := tune(5)
+	unknown.Family = "setlement"
+	if _, err := r.SetPolicy(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
+		t.Errorf("a family that is none: %v", err)
+	}
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
+		t.Errorf("%d rows were left", n)
+	}
+	known := tune(4)
+	known.Family = "letters"
+	if set, err := r.SetPolicy(ctx, known); err != nil || set.Version != 1 {
+		t.Errorf("%+v, %v", set, err)
+	}
+	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.Policy.MaxRetryAttempts != 4 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	// A process that does not have the family can tune it, once the tenant has had tasks.
+	bare := joinRig(t, r.url, r.redis, r.escrow)
+	known.Policy.MaxRetryAttempts = 6
+	if set, err := bare.SetPolicy(ctx, known); err != nil || set.Version != 2 {
+		t.Errorf("%+v, %v", set, err)
+	}
+	known.Tenant = "other"
+	if _, err := bare.SetPolicy(ctx, known); !errors.Is(err, background.ErrUnknownFamily) {
+		t.Errorf("a tenant that has none: %v", err)
+	}
+}

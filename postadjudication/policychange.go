@@ -1,0 +1,86 @@
+package postadjudication
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// PolicyChange sets the retry policy of a family for a tenant.
+type PolicyChange struct {
+	Tenant    string
+	Family    string
+	Policy    retrypolicy.Policy // whole; what is left zero becomes the default
+	Actor     string             // who asks; required
+	Reason    string             // why; required
+	IfVersion *int64             // refused unless this is the present version; nil sets it in any case
+}
+
+func (q PolicyChange) validate() error {
+	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), named("actor", q.Actor, 128), named("reason", q.Reason, 1024),
+		validPolicy(q.Policy))
+}
+
+// validPolicy names what is wrong with a policy, each a *FieldError.
+func validPolicy(p retrypolicy.Policy) error {
+	var errs []error
+	if p.OnExhaustion == retrypolicy.Discard {
+		errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
+	}
+	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			var wrong *retrypolicy.FieldError
+			if errors.As(err, &wrong) {
+				err = &FieldError{Field: "policy." + wrong.Field, Problem: wrong.Problem}
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// decide gives the policy after the change of the one that is. configured is nil
+// where this process does not have the family.
+func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
+	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: clean(q.Reason, 1024), At: at}
+	if q.IfVersion != nil && *q.IfVersion != now.Version {
+		return next, "", errOtherVersion
+	}
+	switch {
+	case now.Version > 0 && now.Policy.Encode() == next.Policy.Encode():
+		return next, "", errSamePolicy
+	case now.Version > 0:
+		return next, policyDifference(now.Policy, next.Policy), nil
+	case configured == nil:
+		return next, "set in the place of what is configured", nil
+	}
+	changes := policyDifference(*configured, next.Policy)
+	if changes == "" {
+		changes = "nothing but that it no longer follows what is configured"
+	}
+	return next, changes, nil
+}
+
+// policyDifference tells what a policy has become, field by field; empty when nothing
+// has changed. With the policy after it, it tells the one before.
+func policyDifference(before, after retrypolicy.Policy) string {
+	b, a := before.Normalize(), after.Normalize()
+	var all []string
+	tell := func(field string, from, to any) {
+		if f, t := fmt.Sprint(from), fmt.Sprint(to); f != t {
+			all = append(all, field+" "+f+" to "+t)
+		}
+	}
+	tell("max_retry_attempts", b.MaxRetryAttempts, a.MaxRetryAttempts)
+	tell("base_delay", b.BaseDelay, a.BaseDelay)
+	tell("max_delay", b.MaxDelay, a.MaxDelay)
+	tell("coefficient", b.Coefficient, a.Coefficient)
+	tell("jitter", b.Jitter, a.Jitter)
+	tell("non_retryable", b.NonRetryable, a.NonRetryable)
+	tell("on_exhaustion", b.OnExhaustion, a.OnExhaustion)
+	return strings.Join(all, "; ")
+}

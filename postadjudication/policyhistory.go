@@ -1,0 +1,48 @@
+package postadjudication
+
+import (
+	"context"
+	"slices"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// PolicyVersion is one change of a family's policy, as its receipt tells it.
+type PolicyVersion struct {
+	FamilyPolicy
+	Changes string `json:"changes"` // what became of the one before
+	Receipt string `json:"receipt_id"`
+}
+
+// PolicyHistory reads the changes of a family's policy off their receipts, the first
+// one first, after a version, at most limit of them.
+func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, after int64, limit int) ([]PolicyVersion, error) {
+	if limit < 1 {
+		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+	}
+	set, err := s.journal.TenantPolicies(ctx, tenant)
+	at := slices.IndexFunc(set, func(p postgres.Policy) bool { return p.Family == family })
+	if err != nil || at < 0 {
+		return nil, err
+	}
+	trail, err := s.journal.Trail(ctx, tenant, set[at].Case, postgres.Place{Case: set[at].Case, Seq: after}, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]PolicyVersion, len(trail))
+	for i, r := range trail {
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		policy, err := retrypolicy.Parse(p.Policy)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = PolicyVersion{Changes: p.Changes, Receipt: r.ID(), FamilyPolicy: FamilyPolicy{
+			Tenant: tenant, Family: family, Policy: policy, Version: r.Seq, Actor: r.Actor, Reason: p.Reason, At: r.At,
+		}}
+	}
+	return out, nil
+}
