@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"receipts":                    {},
 	"receipts/receiptstest":       {"receipts"},
 	"internal/redact":             {},
+	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
@@ -37,7 +38,7 @@ var arrows = map[string][]string{
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.
-var pure = []string{"retrypolicy", "settlement", "receipts"}
+var pure = []string{"retrypolicy", "settlement", "receipts", "internal/signature"}
 
 const (
 	longestFile     = 500

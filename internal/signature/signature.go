@@ -1,0 +1,150 @@
+package signature
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxText bounds a signature, in bytes, and maxConstant what is kept for searching.
+const (
+	MaxText     = 200
+	maxConstant = 1024
+)
+
+// Gap stands in Constant for each part that was taken out. It is no text that
+// anybody can search for.
+const Gap = "\x00"
+
+// gap stands for it where people read.
+const gap = "#"
+
+// Signature is what failures of one cause have in common.
+type Signature struct {
+	// Text is the signature as people read, compare and hand it back.
+	Text string
+	// Constant is the message in lower case with Gap for each part taken out.
+	Constant string
+	// Whole means that nothing was taken out: all messages of the signature are
+	// Constant.
+	Whole bool
+}
+
+// Of gives the signature of an error by its type and message.
+func Of(errorType, message string) Signature {
+	pattern := variable.ReplaceAllStringFunc(message, replace)
+	text := strings.Join(strings.Fields(strings.ReplaceAll(pattern, Gap, gap)), " ")
+	switch {
+	case errorType == "":
+	case text == "":
+		text = errorType
+	default:
+		text = errorType + ": " + text
+	}
+	constant := strings.ToLower(pattern)
+	cut := clip(constant, maxConstant)
+	return Signature{
+		Text: clip(text, MaxText), Constant: cut,
+		Whole: len(cut) == len(constant) && !strings.Contains(pattern, Gap),
+	}
+}
+
+// variable finds, from left to right, what may differ: addresses, quoted text, times,
+// and words that hold a digit or are long runs of hex.
+var variable = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+` +
+	"|\"[^\"\n]*\"|`[^`\n]*`|«[^»\n]*»|“[^”\n]*”" + `|(?:^|[\s(\[{=:,])'[^'\n]*'` +
+	`|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
+	`|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?` +
+	`|[\w.+-]+@[\w-]+(?:\.[\w-]+)+` +
+	`|[A-Fa-f0-9]{8}-(?:[A-Fa-f0-9]{4}-){3}[A-Fa-f0-9]{12}` +
+	`|[+-]?\d+(?:[.,]\d+)*%?(?:[A-Za-zµ]\w*)?` +
+	`|[\p{L}\p{N}]+`)
+
+func replace(found string) string {
+	first, _ := utf8.DecodeRuneInString(found)
+	switch {
+	case strings.ContainsRune("\"`", first) && len(found) > 1:
+		return found[:1] + Gap + found[:1]
+	case first == '«':
+		return "«" + Gap + "»"
+	case first == '“':
+		return "“" + Gap + "”"
+	case strings.HasSuffix(found, "'"):
+		return found[:strings.IndexByte(found, '\'')] + "'" + Gap + "'"
+	case strings.Contains(found, "://"):
+		return address(found)
+	case strings.Contains(found, "@"):
+		return Gap
+	}
+	return word(found)
+}
+
+var (
+	digits   = regexp.MustCompile(`\d`)
+	hex      = regexp.MustCompile(`^[A-Fa-f0-9]+$`)
+	numbered = regexp.MustCompile(`^(\p{L}+)\d+$`)
+)
+
+// The shortest runs of hex that are taken for ids: with a digit in them, and without.
+const (
+	shortHex = 6
+	longHex  = 16
+)
+
+// word takes out a word that holds a digit: all of it, but for the name before a
+// number, as in node7.
+func word(w string) string {
+	isHex := hex.MatchString(w)
+	if !digits.MatchString(w) {
+		if isHex && len(w) >= longHex {
+			return Gap
+		}
+		return w
+	}
+	if isHex && len(w) >= shortHex {
+		return Gap
+	}
+	if m := numbered.FindStringSubmatch(w); m != nil {
+		return m[1] + Gap
+	}
+	return Gap
+}
+
+// address keeps of a URL its scheme, host and the parts of its path that hold no
+// digit.
+func address(found string) string {
+	scheme, rest, _ := strings.Cut(found, "://")
+	rest, _, asks := strings.Cut(rest, "?")
+	parts := strings.Split(rest, "/")
+	for i, p := range parts {
+		switch {
+		case i == 0:
+			if _, host, named := strings.Cut(p, "@"); named {
+				p = Gap + "@" + host
+			}
+			host, _, port := strings.Cut(p, ":")
+			if port {
+				p = host + ":" + Gap
+			}
+			parts[i] = p
+		case digits.MatchString(p) || hex.MatchString(p) && len(p) >= longHex:
+			parts[i] = Gap
+		}
+	}
+	out := scheme + "://" + strings.Join(parts, "/")
+	if asks {
+		out += "?" + Gap
+	}
+	return out
+}
+
+// clip cuts at a rune's boundary.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
