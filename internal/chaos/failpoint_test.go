@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 	"time"
@@ -53,6 +54,15 @@ func higher(s *stage, h *hand) {
 func pull(s *stage, h *hand) {
 	s.submit(h, adjudication(1, "ok", ""))
 	s.tell(h, worker.Pull, "")
+}
+
+// tune sets the policy of the tenant's settlements.
+func tune(s *stage, h *hand, attempts int) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), worker.Command{Do: worker.Tune, Tenant: "chaos", Attempts: attempts})
+	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+		s.t.Fatalf("tune: %v %s", err, r.Error)
+	}
 }
 
 // transitions are all kinds of change that the journal writes, and the bells and
@@ -124,6 +134,11 @@ var transitions = map[string]transition{
 		},
 		lead: func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
 	},
+	string(receipts.PolicyChanged): { // its case is there already
+		before: func(s *stage) { h := s.worker(""); tune(s, h, 4); s.quit(h) },
+		lead:   func(s *stage, h *hand) { tune(s, h, 5) },
+	},
+	failpoint.Policy:   {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},

@@ -15,6 +15,7 @@ const (
 	Fork     = "fork"      // Tenant and Run
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same
+	Tune     = "tune"      // Tenant's settlement policy: Attempts
 	Clock    = "clock"     // Offset: a step of the worker's clock
 	Stats    = "stats"     // count what the process is doing
 )
@@ -28,6 +29,7 @@ type Command struct {
 	Tenant       string                        `json:",omitempty"`
 	Run          string                        `json:",omitempty"`
 	Offset       time.Duration                 `json:",omitempty"`
+	Attempts     int                           `json:",omitempty"`
 }
 
 // Reply is one line of its output. The first has no ID: the worker is open.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 const (
@@ -43,6 +44,9 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.PullBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
 	case Release:
 		_, err = p.service.ReleaseBrake(ctx, c.Tenant, postadjudication.DefaultTarget, actor, reason)
+	case Tune:
+		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
+			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
 	case Clock:
 		p.offset.Store(int64(c.Offset))
 	case Stats:
