@@ -41,10 +41,10 @@ func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, dr
 // noteSQL adds a receipt to a case in which nothing else changes.
 const noteSQL = `
 WITH c AS (
-  UPDATE recourse.cases SET last_seq = $2, last_link = $10 WHERE id = $1 RETURNING id
+  UPDATE recourse.cases SET last_seq = $2::bigint, last_link = $10::bytea WHERE id = $1::uuid RETURNING id
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM c RETURNING case_id, seq, tenant
+  SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM c RETURNING case_id, seq, tenant
 )` + outboxSQL
 
 // NoteRefusal leaves the receipt that somebody was refused something: in the case

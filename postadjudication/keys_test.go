@@ -1,0 +1,277 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func newKey(tenant string) NewKey {
+	return NewKey{Tenant: tenant, Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Actor: "user:root", Reason: "on call"}
+}
+
+func (r *rig) mustKey(n NewKey) (string, AccessKey) {
+	r.t.Helper()
+	token, k, err := r.CreateKey(context.Background(), n)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return token, k
+}
+
+// register reads the trail of a tenant's register, as "subtype actor" lines.
+func (r *rig) register(tenant, subject string) (lines []string) {
+	r.t.Helper()
+	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.registers g ON g.case_id = r.case_id
+		WHERE g.tenant = $1 AND g.subject = $2 ORDER BY r.seq`, tenant, subject)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			r.t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	token, k := r.mustKey(newKey("acme"))
+	store := r.KeyStore()
+	found, err := store.FindKey(ctx, k.Prefix)
+	if err != nil || found.Opens(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if _, err := store.FindKey(ctx, "aaaaaaaaaaaa"); !errors.Is(err, access.ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.keys k WHERE k::text LIKE '%' || $1 || '%'`, token[16:]); n != 0 {
+		t.Error("the secret is stored")
+	}
+	if _, err := r.RevokeKey(ctx, "other", k.Prefix, "user:eve", "mine"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another tenant: %v", err)
+	}
+	gone, err := r.RevokeKey(ctx, "acme", k.Prefix, "user:root", "left us")
+	if err != nil || gone.RevokedBy != "user:root" || gone.RevokedAt == nil {
+		t.Fatalf("%+v, %v", gone, err)
+	}
+	again, err := r.RevokeKey(ctx, "acme", k.Prefix, "user:bob", "also")
+	if err != nil || again.RevokedBy != "user:root" || !again.RevokedAt.Equal(*gone.RevokedAt) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if found, err = store.FindKey(ctx, k.Prefix); err != nil || !errors.Is(found.Opens(token, time.Now()), access.ErrRevoked) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	lines := r.register("acme", "keys")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "key-created user:root") || !strings.Contains(lines[0], "operator+auditor for ever") ||
+		!strings.HasPrefix(lines[1], "key-revoked user:root") || !strings.Contains(lines[1], "left us") || strings.Contains(strings.Join(lines, ""), token[16:]) {
+		t.Errorf("%v", lines)
+	}
+	if a := r.sound(); a.Chains != 1 || a.Receipts != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestKeysOfATenantAreItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, first := r.mustKey(newKey("acme"))
+	_, second := r.mustKey(newKey("acme"))
+	r.mustKey(newKey("other"))
+	got, err := r.Keys(context.Background(), "acme")
+	if err != nil || len(got) != 2 || got[0].ID != first.ID || got[1].ID != second.ID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := r.Keys(context.Background(), ""); err != nil || len(got) != 0 {
+		t.Errorf("no tenant: %+v, %v", got, err)
+	}
+}
+
+func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for field, change := range map[string]func(*NewKey){
+		"tenant": func(n *NewKey) { n.Tenant = "" }, "principal": func(n *NewKey) { n.Principal = " " }, "actor": func(n *NewKey) { n.Actor = "" },
+		"reason": func(n *NewKey) { n.Reason = "a\nb" }, "roles": func(n *NewKey) { n.Roles = nil }, "expires_at": func(n *NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
+	} {
+		n := newKey("acme")
+		change(&n)
+		var bad *FieldError
+		if _, _, err := r.CreateKey(context.Background(), n); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 0 {
+		t.Errorf("%d keys", n)
+	}
+}
+
+func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			for { // the lane is narrow
+				_, _, err := r.CreateKey(context.Background(), newKey("acme"))
+				if !errors.Is(err, background.ErrBusy) {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := len(r.register("acme", "keys")); n != 12 {
+		t.Errorf("%d receipts", n)
+	}
+	r.sound()
+}
+
+func TestAUseIsNotedToTheMinute(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, k := r.mustKey(newKey("acme"))
+	at := r.now()
+	for _, later := range []time.Duration{0, 59 * time.Second, 61 * time.Second, 30 * time.Second} {
+		if err := r.KeyStore().UseKey(context.Background(), k.ID, at.Add(later)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.Keys(context.Background(), "acme")
+	if err != nil || got[0].LastUsed == nil || !got[0].LastUsed.Equal(at.Add(61*time.Second)) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	s := r.mustSubmit(release(1))
+	stranger := background.RunID(uuid.New())
+	refusal := AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Rule: "role_missing"}
+	for _, tc := range []struct {
+		change func(*AccessRefusal)
+		in     string // where the receipt is
+	}{
+		{func(a *AccessRefusal) { a.Run = s.Run }, "case"},
+		{func(a *AccessRefusal) { a.Case = s.Case }, "case"},
+		{func(*AccessRefusal) {}, "acme"},
+		{func(a *AccessRefusal) { a.Run = stranger }, "acme"},
+		{func(a *AccessRefusal) { a.Run, a.Tenant = s.Run, "other" }, "other"},
+		{func(a *AccessRefusal) { a.Case, a.Tenant = s.Case, "other" }, "other"},
+	} {
+		a := refusal
+		tc.change(&a)
+		before := map[string]int{
+			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"acme": len(r.register("acme", "refusals")), "other": len(r.register("other", "refusals")),
+		}
+		if err := r.NoteRefusal(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+		after := map[string]int{
+			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"acme": len(r.register("acme", "refusals")), "other": len(r.register("other", "refusals")),
+		}
+		before[tc.in]++
+		for where, n := range after {
+			if n != before[where] {
+				t.Errorf("%+v: %d receipts in %s, want %d", a, n, where, before[where])
+			}
+		}
+	}
+	trail, err := r.Receipts(ctx, "acme", s.Case, 1, 10)
+	if err != nil || len(trail) != 2 || trail[0].Run != s.Run || trail[0].Actor != "user:ada" {
+		t.Fatalf("%+v, %v", trail, err)
+	}
+	if p, err := trail[0].Payload(); err != nil || p.AskedFor != "fork" || p.RefusedBy != "role_missing" || trail[0].Subtype != receipts.Refused {
+		t.Errorf("%+v, %v", p, err)
+	}
+	r.work().atRest() // the run is none the worse for it
+	if c := r.caseOf(release(1)); !c.Progression.Ended() {
+		t.Errorf("%s", c.Progression)
+	}
+	r.sound()
+}
+
+func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	clock := now
+	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return clock } })
+	ctx := context.Background()
+	same, other := [32]byte{1}, [32]byte{2}
+	begin := func(tenant string, digest [32]byte) (*StoredResponse, *Request, error) {
+		return r.BeginRequest(ctx, tenant, "k1", digest)
+	}
+	_, mine, err := begin("acme", same)
+	if err != nil || mine == nil {
+		t.Fatalf("%v, %v", mine, err)
+	}
+	if _, _, err := begin("acme", same); !errors.Is(err, ErrRequestBusy) {
+		t.Errorf("again: %v", err)
+	}
+	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
+		t.Errorf("another: %v", err)
+	}
+	if _, own, err := begin("other", other); err != nil || own == nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	clock = now.Add(requestPatience + time.Second) // the first is taken for dead
+	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
+		t.Errorf("another, later: %v", err)
+	}
+	_, heir, err := begin("acme", same)
+	if err != nil || heir == nil {
+		t.Fatalf("taken over: %v, %v", heir, err)
+	}
+	if err := mine.Answer(ctx, StoredResponse{Status: 200, Body: []byte("late")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mine.Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := heir.Answer(ctx, StoredResponse{Status: 201, Headers: "{}", Body: []byte("made")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := heir.Drop(ctx); err != nil { // an answered one stays
+		t.Fatal(err)
+	}
+	before, none, err := begin("acme", same)
+	if err != nil || none != nil || before.Status != 201 || string(before.Body) != "made" || before.Headers != "{}" {
+		t.Errorf("%+v, %v, %v", before, none, err)
+	}
+	clock = clock.Add(RequestsKept + time.Second)
+	_, fresh, err := begin("acme", other)
+	if err != nil || fresh == nil {
+		t.Fatalf("a day later: %v", err)
+	}
+	if err := fresh.Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.requests`); n != 0 {
+		t.Errorf("%d requests are kept", n)
+	}
+	if _, _, err := r.BeginRequest(ctx, "", "k", same); err == nil {
+		t.Error("no tenant")
+	}
+}
