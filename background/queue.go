@@ -16,6 +16,15 @@ func (m *Manager) Queue(family, retryKey string) string {
 	return queueName(family, int(h.Sum32()%uint32(m.cfg.Shards)))
 }
 
+// Queues are the queues in which bells of a family's runs may ring, by shard.
+func (m *Manager) Queues(family string) []string {
+	all := make([]string, m.cfg.Shards)
+	for shard := range all {
+		all[shard] = queueName(family, shard)
+	}
+	return all
+}
+
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
 // queues are all the queues of this manager, all of one weight.

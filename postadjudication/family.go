@@ -23,6 +23,7 @@ type family struct {
 	executor Executor
 	limit    time.Duration
 	now      func() time.Time
+	handlers *handlers
 }
 
 func (f *family) Name() string             { return Family }
@@ -120,8 +121,8 @@ func (f *family) Record(ctx context.Context, m background.Move) (background.Run,
 	}
 	var around *siblings
 	for {
-		s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
-			if m.Fact == receipts.AnsweredLate {
+		s, err := f.handlers.apply(ctx, f.journal, m, func(s postgres.Snapshot) (postgres.Change, error) {
+			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
 				return decideLate(m, s, around)
 			}
 			return f.decide(m, s, around)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,11 +16,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// ForkRequest asks for an open dead letter to be tried again.
+// ForkRequest asks for an open dead letter to be tried again. What the escrow service
+// is sent can't be changed: another request under the same operation key would be
+// another order.
 type ForkRequest struct {
 	Actor  string              // who asks; required
 	Reason string              // why; required
 	Policy *retrypolicy.Policy // another retry policy; nil keeps the letter's
+	Queue  string              // another queue of the family, "<family>:<shard>"; empty keeps the letter's
 }
 
 // Gate is the rule that refuses an action on a dead letter.
@@ -63,7 +67,7 @@ type FailureReplayer interface {
 // Fork tries an open dead letter again: a new run in the same case with a fresh
 // budget, which really executes. One letter has at most one fork, whoever asks how
 // often: the next one is refused, naming the run that stands there. The error is a
-// *RefusedError for the gates, ErrNotFound, or *FieldError for bad input.
+// *RefusedError for the gates, ErrNotFound (also of a letter that was purged), or *FieldError for bad input.
 func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (Submitted, error) {
 	if err := q.validate(); err != nil {
 		return Submitted{}, err
@@ -71,6 +75,9 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	seen, err := s.letter(ctx, tenant, id)
 	if err != nil {
 		return Submitted{}, err
+	}
+	if queues := s.manager.Queues(seen.Run.Family); q.Queue != "" && !slices.Contains(queues, q.Queue) {
+		return Submitted{}, &FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
 	}
 	f := fork{ForkRequest: q, run: background.RunID(newID()), move: newID(), at: s.now(), family: s.settlements}
 	if _, err := s.journal.Apply(ctx, seen.Run.ID, f.move, f.decide); err != nil {
@@ -88,10 +95,7 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 func (q ForkRequest) validate() error {
 	errs := []error{named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
 	if q.Policy != nil {
-		errs = append(errs, q.Policy.Validate())
-		if q.Policy.OnExhaustion == retrypolicy.Discard {
-			errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a settlement is never discarded"})
-		}
+		errs = append(errs, validPolicy(*q.Policy))
 	}
 	return errors.Join(errs...)
 }
@@ -123,6 +127,9 @@ type fork struct {
 }
 
 func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
+	if s.Run.Letter == background.LetterPurged {
+		return postgres.Change{}, ErrNotFound
+	}
 	if gate := f.family.gate(s, f.at); gate != "" {
 		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
 	}
@@ -133,13 +140,11 @@ func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
 		State: background.Pending, LastMove: f.move, DueAt: f.at, Bell: 1, UnknownOpen: s.Run.UnknownOpen, FirstSentAt: s.Run.FirstSentAt,
 	}
-	changes := ""
-	if f.Policy != nil {
-		next.Policy, changes = f.Policy.Normalize(), "policy"
-	}
+	changes := f.change(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID,
 	}
+	submitted.LetterOf, _ = handles(next)
 	if s.Case.Kind == postgres.KindSettlement {
 		state, _, err := settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Forked})
 		if err != nil {
@@ -159,6 +164,22 @@ func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
 			NewRun: f.run, Reason: clean(f.Reason, 1024), Changes: changes, Outcome: submitted.Outcome}},
 		{Run: f.run, Subtype: receipts.Submitted, Actor: f.Actor, At: f.at, Payload: submitted},
 	}}, nil
+}
+
+// change gives a fork what was asked for, and tells how it differs from the letter.
+func (f fork) change(next *background.Run) string {
+	var all []string
+	if f.Policy != nil {
+		if differs := policyDifference(next.Policy, *f.Policy); differs != "" {
+			all = append(all, "policy: "+differs)
+		}
+		next.Policy = f.Policy.Normalize()
+	}
+	if f.Queue != "" && f.Queue != next.Queue {
+		all = append(all, "queue: "+next.Queue+" to "+f.Queue)
+		next.Queue = f.Queue
+	}
+	return strings.Join(all, "; ")
 }
 
 // gate is the rule that refuses a fork of the run as it is, or empty.

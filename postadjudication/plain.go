@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -23,6 +24,7 @@ type Plain struct {
 	Policy    retrypolicy.Policy // normalised
 	TimeLimit time.Duration      // per attempt; 30s when 0
 	Handle    func(ctx context.Context, a background.Attempt) background.Result
+	OnDeath   LetterHandler // what is run when one of its runs dies; none when zero
 }
 
 // Task is one task of a plain family.
@@ -51,7 +53,8 @@ func (p Plain) validate() error {
 // plainFamily records the moves of a plain family.
 type plainFamily struct {
 	Plain
-	journal *postgres.Journal
+	journal  *postgres.Journal
+	handlers *handlers
 }
 
 func (f *plainFamily) Name() string { return f.Plain.Name }
@@ -78,7 +81,7 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 	if m.Fact == receipts.OutOfBandChangeDetected {
 		return recordNotice(ctx, f.journal, m)
 	}
-	s, err := f.journal.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+	s, err := f.handlers.apply(ctx, f.journal, m, func(s postgres.Snapshot) (postgres.Change, error) {
 		run, err := m.Apply(s.Run)
 		if err != nil {
 			return postgres.Change{}, err
@@ -113,6 +116,9 @@ func (t Task) validate() error {
 	if len(t.RetryKey) > 256 || !plainText(t.RetryKey) {
 		errs = append(errs, &FieldError{Field: "retry_key", Problem: "must be at most 256 bytes of plain text"})
 	}
+	if strings.HasPrefix(t.RetryKey, handlerKey) {
+		errs = append(errs, &FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKey + ", which is for the handlers of dead letters"})
+	}
 	if len(t.Actor) > 128 || !plainText(t.Actor) {
 		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
 	}
@@ -138,9 +144,10 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: s.policies.of(ctx, t.Tenant, f.Plain.Name, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastMove: newID(), DueAt: now, Bell: 1,
 	}
+	letter, _ := handles(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode()}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter}}}
 	}
 	return postgres.Submission{
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,

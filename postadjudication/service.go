@@ -24,6 +24,8 @@ type Config struct {
 	Redis       asynq.RedisConnOpt // any of asynq's
 	Executor    Executor           // calls the escrow service
 	Families    []Plain            // families of the caller's own
+	OnDeath     LetterHandler      // what is run when a settlement's run dies; none when zero
+	OnAnyDeath  LetterHandler      // the same for every family that names none, settlements included
 
 	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
 	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0
@@ -42,6 +44,8 @@ type Config struct {
 	Tracer  trace.TracerProvider                  // nothing is traced when nil
 	OnMove  func(background.Move, background.Run) // called after each committed move of this process
 	OnBrake func(background.Brake)                // called after this process pulled or released a brake
+
+	handledBy map[string]string // by which family whose letters are handled; see withHandlers
 }
 
 // Service is the one public door: it takes adjudications, executes them when Run
@@ -54,6 +58,7 @@ type Service struct {
 	plain       map[string]*plainFamily
 	policy      retrypolicy.Policy
 	policies    *policyCache
+	handlers    *handlers
 	log         *zap.Logger
 	clock       func() time.Time
 	runs        bool
@@ -82,16 +87,17 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
+	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
-		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal}
+		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
 		families = append(families, s.plain[p.Name])
 	}
 	s.manager, err = background.New(background.Config{
@@ -117,6 +123,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("postadjudication: a settlement is never discarded; leave Policy.OnExhaustion at dead_letter")
 	}
 	if err := c.Policy.Validate(); err != nil {
+		return c, err
+	}
+	var err error
+	if c.Families, c.handledBy, err = c.withHandlers(); err != nil {
 		return c, err
 	}
 	for _, p := range c.Families {
@@ -160,6 +170,7 @@ func (s *Service) Run(ctx context.Context) error {
 	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var sequencing sync.WaitGroup
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
+	sequencing.Go(func() { s.handlers.run(numbering) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)

@@ -32,6 +32,14 @@ type Status struct {
 	CancelAsked bool                `json:"cancel_asked,omitempty"`
 	Policy      retrypolicy.Policy  `json:"policy"`
 	Dispatch    string              `json:"dispatch_reference"`
+
+	// Where the run comes from and where it went.
+
+	Parents  []background.RunID `json:"parent_run_ids,omitempty"`   // what it is a fork of, the oldest first
+	Forks    []background.RunID `json:"fork_run_ids,omitempty"`     // what was forked from it, and from that, in order
+	Replays  int                `json:"replay_count"`               // how often its job was forked in all
+	Handler  background.RunID   `json:"handler_run_id,omitzero"`    // the run that handles its letter
+	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
 }
 
 // CaseStatus is everything about one transaction receipt.
@@ -58,7 +66,7 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	if tenant == "" || snap.Run.Tenant != tenant {
 		return Status{}, ErrNotFound
 	}
-	return statusOf(snap.Run), nil
+	return s.related(ctx, snap)
 }
 
 // Case tells everything about a transaction of a tenant.
@@ -71,7 +79,8 @@ func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseSta
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	return caseOf(all), nil
+	runs, err := s.statusesOf(ctx, tenant, all)
+	return caseOf(all, runs), err
 }
 
 // Receipts reads the receipts of a tenant's case in order, after a sequence
@@ -92,18 +101,15 @@ func statusOf(r background.Run) Status {
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt
 	}
+	out.LetterOf, _ = handles(r)
 	return out
 }
 
 // caseOf puts the runs of one case together; there is always at least one.
-func caseOf(all []postgres.Snapshot) CaseStatus {
+func caseOf(all []postgres.Snapshot, runs []Status) CaseStatus {
 	c := all[0].Case
-	out := CaseStatus{
+	return CaseStatus{
 		Case: c.ID, Tenant: c.Tenant, Transaction: c.Subject, Submission: c.Submission, Escrow: c.Reference, Currency: c.Currency,
-		Held: c.Held, UnknownOpen: all[0].Run.UnknownOpen, Receipts: c.Head.Seq, State: c.State,
+		Held: c.Held, UnknownOpen: all[0].Run.UnknownOpen, Receipts: c.Head.Seq, State: c.State, Runs: runs,
 	}
-	for _, s := range all {
-		out.Runs = append(out.Runs, statusOf(s.Run))
-	}
-	return out
 }

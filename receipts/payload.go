@@ -60,7 +60,7 @@ type Payload struct {
 
 	// What a person, a rule or a plan asked for.
 
-	NewRun           RunID  `json:"new_run,omitzero"`            // of a fork: the run created
+	NewRun           RunID  `json:"new_run,omitzero"`            // of a fork: the run created; of a death: the run that handles the letter
 	Changes          string `json:"changes,omitempty"`           // what the fork changed
 	Finding          string `json:"finding,omitempty"`           // "executed" or "not_executed"
 	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked

@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// ErrHandled tells that the run which was to handle a letter can't begin, because
+// there is a case of its subject already. Nothing was written.
+var ErrHandled = errors.New("postgres: the letter has a handler")
+
+// Handler is the run that handles a dead letter. Beside the change in which a run
+// dies, it begins in the same commit: there is one for each death, and none without.
+type Handler struct {
+	Letter background.RunID // the run that dies
+	Opens  Change           // the handler's case with its run
+}
+
+func (Handler) point() string { return failpoint.Handler }
+
+// write waits for nobody: a handler's subject names its letter, whose case is locked.
+func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
+	row, err := seal(h.Opens)
+	if err != nil {
+		return err
+	}
+	o, err := applyOpens(ctx, tx, locking(openSQL), []*sealed{row})
+	switch {
+	case err != nil:
+		return err
+	case o[0].verdict != written:
+		return ErrHandled
+	}
+	run := h.Opens.After.Run
+	_, err = tx.ExecContext(ctx, `INSERT INTO recourse.handlers (letter, run, tenant) VALUES ($1, $2, $3)`, h.Letter.String(), run.ID.String(), run.Tenant)
+	return err
+}
+
+// Handlers finds the runs that handle letters of a tenant, by letter.
+func (j *Journal) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
+	if len(letters) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	c := newColumns(1, 1)
+	for _, id := range letters {
+		c.id(id)
+	}
+	var rows []struct {
+		Letter uuid.UUID `db:"letter"`
+		Run    uuid.UUID `db:"run"`
+	}
+	args := append(c.args(), tenant)
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make(map[background.RunID]background.RunID, len(rows))
+	for _, r := range rows {
+		out[background.RunID(r.Letter)] = background.RunID(r.Run)
+	}
+	return out, nil
+}

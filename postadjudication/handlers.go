@@ -1,0 +1,162 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// handlerKey begins the retry key of a run that handles a dead letter; the run that
+// died follows. No other task may have such a key.
+const handlerKey = "dlq:"
+
+// handles tells which run's letter a run handles. Its forks handle it too.
+func handles(r background.Run) (letter background.RunID, ok bool) {
+	text, found := strings.CutPrefix(r.RetryKey, handlerKey)
+	if !found || r.Family == Family {
+		return letter, false
+	}
+	letter, err := receipts.ParseRunID(text)
+	return letter, err == nil
+}
+
+// handlers begins the run that handles a letter, in the commit in which the letter's
+// run dies: it exists exactly once, whatever happens to this process.
+//
+//	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ bell
+type handlers struct {
+	service *Service
+	of      map[string]string   // the handler's family, by the family of the run that dies
+	begun   chan background.Run // whose bells are to be rung
+}
+
+// bellsAhead is how many handlers may wait for their bells; the sweeper rings for
+// those that find no room.
+const bellsAhead = 256
+
+// apply makes a move of a run, and begins the handler if the run dies of it.
+func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.Move, decide postgres.Decide) (postgres.Snapshot, error) {
+	if h == nil || len(h.of) == 0 {
+		return j.Apply(ctx, m.Run.ID, m.ID, decide)
+	}
+	for handled := false; ; handled = true {
+		var begins *background.Run
+		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+			begins = nil
+			ch, err := decide(s)
+			if err != nil || handled {
+				return ch, err
+			}
+			return h.attach(ctx, ch, &begins)
+		})
+		if errors.Is(err, postgres.ErrHandled) && !handled {
+			h.service.log.Error("a dead letter gets no handler, its retry key is taken", zap.Stringer("run", m.Run.ID))
+			continue
+		}
+		if err == nil && begins != nil {
+			h.ring(*begins)
+		}
+		return s, err
+	}
+}
+
+// attach adds the handler to a change in which the run dies. A run that handles a
+// letter itself has none: it dies like any other, and there is no loop.
+func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **background.Run) (postgres.Change, error) {
+	dead := ch.After.Run
+	family := h.service.plain[h.of[dead.Family]]
+	if _, is := handles(dead); is || family == nil || dead.Letter != background.LetterOpen || ch.Before.Run.Letter == background.LetterOpen {
+		return ch, nil
+	}
+	payload, err := json.Marshal(deadLetterOf(ch.After))
+	if err != nil {
+		return ch, err
+	}
+	opening, err := h.service.taskSubmission(ctx, family, Task{
+		Tenant: dead.Tenant, Family: family.Plain.Name, RetryKey: handlerKey + dead.ID.String(), Payload: payload, Actor: "system:dead-letter",
+	}).Open()
+	if err != nil {
+		return ch, err
+	}
+	run := opening.After.Run
+	for i, d := range ch.Drafts {
+		if d.Subtype == receipts.DeadLettered && d.Run == dead.ID {
+			ch.Drafts[i].Payload.NewRun = run.ID
+		}
+	}
+	ch.Beside, *begins = postgres.Handler{Letter: dead.ID, Opens: opening}, &run
+	return ch, nil
+}
+
+// ring asks for a bell, without waiting: the sweeper rings as well, only later.
+func (h *handlers) ring(r background.Run) {
+	select {
+	case h.begun <- r:
+	default:
+	}
+}
+
+// run rings until ctx ends.
+func (h *handlers) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-h.begun:
+			if err := h.service.manager.Bell(ctx, r); err != nil && ctx.Err() == nil {
+				h.service.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", r.ID), zap.Error(err))
+			}
+		}
+	}
+}
+
+// DeadLetter is a run that died, as its handler and its subscribers are told of it.
+// Its texts are redacted.
+type DeadLetter struct {
+	Run         background.RunID  `json:"run_id"`
+	Case        background.CaseID `json:"case_id"`
+	Tenant      string            `json:"tenant"`
+	Family      string            `json:"family"`
+	RetryKey    string            `json:"retry_key"`
+	Transaction string            `json:"transaction_receipt_id,omitempty"` // of a settlement
+	Attempts    int               `json:"attempts"`
+	ReasonCode  string            `json:"reason_code"`
+	Class       background.Class  `json:"outcome_class,omitempty"`
+	Error       receipts.Failure  `json:"error,omitzero"` // the last one, without its stack
+	DeadAt      time.Time         `json:"dead_lettered_at"`
+}
+
+// ReadDeadLetter reads the letter that an attempt is to handle: for a family that is
+// named as the handler of others.
+func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
+	var l DeadLetter
+	if _, is := handles(a.Run); !is {
+		return l, fmt.Errorf("postadjudication: run %s handles no dead letter", a.Run.ID)
+	}
+	err := json.Unmarshal(a.Run.Payload, &l)
+	return l, err
+}
+
+// deadLetterOf is the letter of a run that has just died.
+func deadLetterOf(s postgres.Snapshot) DeadLetter {
+	r := s.Run
+	l := DeadLetter{
+		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Attempts: r.Attempt, ReasonCode: r.Reason, Class: r.Class, DeadAt: r.DeadAt,
+	}
+	if s.Case.Kind == postgres.KindSettlement {
+		l.Transaction = s.Case.Subject
+	}
+	if r.Failure != nil {
+		l.Error = receipts.Failure{Type: r.Failure.Type, Code: r.Failure.Code, Message: r.Failure.Message}
+	}
+	return l
+}

@@ -1,0 +1,272 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// handled notes the letters that a handler was given.
+type handled struct {
+	mu      sync.Mutex
+	letters []DeadLetter
+	answer  background.Result // Executed when zero
+}
+
+func (h *handled) handle(_ context.Context, l DeadLetter) background.Result {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.letters = append(h.letters, l)
+	if h.answer.Class == "" {
+		return background.Result{Class: Executed}
+	}
+	return h.answer
+}
+
+func (h *handled) all() []DeadLetter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]DeadLetter(nil), h.letters...)
+}
+
+func fail(context.Context, background.Attempt) background.Result {
+	return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
+}
+
+func (r *rig) status(id background.RunID) Status {
+	r.t.Helper()
+	st, err := r.Status(context.Background(), "acme", id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}
+
+// payloadOf reads the payload of a run's only receipt of a subtype.
+func (r *rig) payloadOf(st Status, subtype receipts.Subtype) (p receipts.Payload) {
+	r.t.Helper()
+	trail, err := r.Receipts(context.Background(), "acme", st.Case, 0, 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	found := 0
+	for _, e := range trail {
+		if e.Run == st.Run && e.Subtype == subtype {
+			found++
+			if p, err = e.Payload(); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	if found != 1 {
+		r.t.Fatalf("%d receipts %s of run %s", found, subtype, st.Run)
+	}
+	return p
+}
+
+// A run that dies has one handler, which is given the letter, and each tells of the
+// other: in their status and in their receipts.
+func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
+	t.Parallel()
+	var seen handled
+	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	dead := r.status(letter.Run)
+	if dead.Letter != background.LetterOpen || dead.Handler.IsZero() {
+		t.Fatalf("the letter: %+v", dead)
+	}
+	handler := r.status(dead.Handler)
+	if handler.LetterOf != letter.Run || handler.State != background.Succeeded || handler.Family != "settlement-dlq" || handler.RetryKey != "dlq:"+letter.Run.String() {
+		t.Errorf("the handler: %+v", handler)
+	}
+	if p := r.payloadOf(dead, receipts.DeadLettered); p.NewRun != dead.Handler {
+		t.Errorf("the death tells of %s", p.NewRun)
+	}
+	if p := r.payloadOf(handler, receipts.Submitted); p.LetterOf != letter.Run {
+		t.Errorf("the handler's receipt tells of %s", p.LetterOf)
+	}
+	got := seen.all()
+	if len(got) != 1 {
+		t.Fatalf("%d calls of the handler", len(got))
+	}
+	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
+		l.ReasonCode != background.ReasonFinal || l.Class != NotExecuted || l.Error.Type != "http.refused" || l.Error.Code != "422" || !l.DeadAt.Equal(*dead.DeadAt) {
+		t.Errorf("the handler was given %+v", l)
+	}
+	if c := r.caseOf(release(1)); c.Runs[0].Handler != dead.Handler {
+		t.Errorf("the case does not tell of the handler: %+v", c.Runs[0])
+	}
+	r.sound()
+}
+
+// A success has no handler, a fork that dies has one of its own, and so has every
+// one of many deaths at once.
+func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	var seen handled
+	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).work()
+	r.mustSubmit(release(1000))
+	r.atRest()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.mu.Unlock()
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	const many = 60
+	for i := range many {
+		r.mustSubmit(release(10 + i))
+	}
+	r.atRest()
+	told := map[background.RunID]int{}
+	for _, l := range seen.all() {
+		told[l.Run]++
+	}
+	if len(told) != many+2 || len(seen.all()) != many+2 {
+		t.Errorf("%d letters handled in %d calls, want %d", len(told), len(seen.all()), many+2)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs d ON d.id = h.letter AND d.state = 'dead_lettered'
+		JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || h.letter`); n != many+2 {
+		t.Errorf("%d links, want %d", n, many+2)
+	}
+	r.sound()
+}
+
+// A handler that fails is a letter like any other, and nothing handles it: also not
+// where a default is named for every family, and not when it is forked.
+func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
+	t.Parallel()
+	seen := handled{answer: background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{{Name: "chores", Handle: fail}}
+		c.OnAnyDeath = LetterHandler{Handle: seen.handle, Policy: retrypolicy.Policy{MaxRetryAttempts: 2}}
+	}).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	chore, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	for _, id := range []background.RunID{letter.Run, chore.Run} {
+		handler := r.status(r.status(id).Handler)
+		if handler.Letter != background.LetterOpen || handler.Attempts != 2 || handler.Family != DefaultHandlerFamily || !handler.Handler.IsZero() {
+			t.Errorf("the handler of %s: %+v", id, handler)
+		}
+		fork, err := r.Fork(ctx, "acme", handler.Run, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.atRest()
+		if st := r.status(fork.Run); st.LetterOf != id || st.Letter != background.LetterOpen || !st.Handler.IsZero() {
+			t.Errorf("the fork of the handler: %+v", st)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 6 {
+		t.Errorf("%d runs", n)
+	}
+	r.sound()
+}
+
+// Another family handles what it is named for, and reads the letter off its task.
+func TestAnotherFamilyHandlesLetters(t *testing.T) {
+	t.Parallel()
+	var seen, fallback handled
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{
+			{Name: "desk", Handle: func(ctx context.Context, a background.Attempt) background.Result {
+				l, err := ReadDeadLetter(a)
+				if err != nil {
+					return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "unreadable", Message: err.Error()}}
+				}
+				return seen.handle(ctx, l)
+			}},
+			{Name: "chores", Handle: fail, OnDeath: LetterHandler{Family: "desk"}},
+			{Name: "errands", Handle: fail},
+		}
+		c.OnAnyDeath = LetterHandler{Handle: fallback.handle}
+	}).work()
+	ctx := context.Background()
+	for _, family := range []string{"chores", "errands", "desk"} { // a task of desk's own is no letter: it dies
+		if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: family, RetryKey: "one"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.atRest()
+	if got := seen.all(); len(got) != 1 || got[0].Family != "chores" || got[0].RetryKey != "one" || got[0].Error.Type != "chore.failed" {
+		t.Errorf("desk handled %+v", got)
+	}
+	if got := fallback.all(); len(got) != 2 {
+		t.Errorf("the default handled %+v", got)
+	}
+	r.sound()
+}
+
+func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	handle := (&handled{}).handle
+	for word, spoil := range map[string]func(*Config){
+		"there are two":    func(c *Config) { c.OnDeath = LetterHandler{Handle: handle, Family: "chores"} },
+		"are two":          func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: handle, Family: "chores"} },
+		"no plain family":  func(c *Config) { c.OnDeath = LetterHandler{Family: "nobody"} },
+		`"settlement"`:     func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: Family} },
+		"can't be its own": func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: "chores"} },
+		"is taken":         func(c *Config) { c.Families[1].Name, c.OnDeath = "settlement-dlq", LetterHandler{Handle: handle} },
+		"too long": func(c *Config) {
+			c.Families[0].Name, c.Families[0].OnDeath = strings.Repeat("a", 32), LetterHandler{Handle: handle}
+		},
+		"never discarded": func(c *Config) {
+			c.OnDeath = LetterHandler{Handle: handle, Policy: retrypolicy.Policy{OnExhaustion: retrypolicy.Discard}}
+		},
+	} {
+		c := Config{DatabaseURL: r.url, Redis: r.redis, Families: []Plain{{Name: "chores", Handle: fail}, {Name: "errands", Handle: fail}}}
+		spoil(&c)
+		s, err := Open(context.Background(), c)
+		if err == nil {
+			err = errors.Join(errors.New("was opened"), s.Close())
+		}
+		if word == "never discarded" {
+			word = "always kept"
+		}
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+	var wrong *FieldError
+	chores := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.Families = []Plain{{Name: "chores", Handle: fail}} })
+	if _, err := chores.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "dlq:mine"}); !errors.As(err, &wrong) || wrong.Field != "retry_key" {
+		t.Errorf("a retry key of handlers: %v", err)
+	}
+}
+
+// Where a task has the key of a handler, as from before there were any, the run dies
+// all the same, without one.
+func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
+	t.Parallel()
+	var seen handled
+	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} })
+	ctx := context.Background()
+	s := r.mustSubmit(release(1))
+	taken := r.taskSubmission(ctx, r.plain["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
+	if out, err := r.submit(ctx, taken); err != nil || out.Reply != Created {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.work()
+	r.atRest()
+	if st := r.status(s.Run); st.Letter != background.LetterOpen || !st.Handler.IsZero() {
+		t.Errorf("%+v", st)
+	}
+	if p := r.payloadOf(r.status(s.Run), receipts.DeadLettered); !p.NewRun.IsZero() {
+		t.Errorf("the death tells of a handler %s that it has not", p.NewRun)
+	}
+	r.sound()
+}

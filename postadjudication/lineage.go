@@ -1,0 +1,105 @@
+package postadjudication
+
+import (
+	"context"
+	"slices"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// Lineage is a job as the outside knows it: a run, everything it is a fork of, and
+// its forks. Any of its runs' ids leads to it, so that one id may stand for the job
+// however often it is tried again.
+type Lineage struct {
+	Root    background.RunID `json:"root_run_id"`
+	Newest  background.RunID `json:"newest_run_id"`
+	Replays int              `json:"replay_count"` // forks in all
+	Runs    []Status         `json:"runs"`         // oldest first
+}
+
+// Lineage tells of the job that a run of a tenant belongs to. ErrNotFound when the
+// tenant has no such run.
+func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
+	seen, err := s.letter(ctx, tenant, id)
+	if err != nil {
+		return Lineage{}, err
+	}
+	all, err := s.journal.CaseRuns(ctx, tenant, seen.Case.ID)
+	if err != nil {
+		return Lineage{}, err
+	}
+	statuses, err := s.statusesOf(ctx, tenant, all)
+	if err != nil {
+		return Lineage{}, err
+	}
+	ids := lineOf(all, id)
+	out := Lineage{Root: ids[0], Newest: ids[len(ids)-1], Replays: len(ids) - 1}
+	for _, st := range statuses {
+		if slices.Contains(ids, st.Run) {
+			out.Runs = append(out.Runs, st)
+		}
+	}
+	return out, nil
+}
+
+// lineOf gives the ids of a run's lineage, the oldest first. A letter has at most one
+// fork, so that it is a line. The run is one of the case's.
+func lineOf(all []postgres.Snapshot, id background.RunID) []background.RunID {
+	parents, forks := map[background.RunID]background.RunID{}, map[background.RunID]background.RunID{}
+	for _, s := range all {
+		if !s.Run.Parent.IsZero() {
+			parents[s.Run.ID], forks[s.Run.Parent] = s.Run.Parent, s.Run.ID
+		}
+	}
+	line := []background.RunID{id}
+	for p, is := parents[id]; is; p, is = parents[p] {
+		line = append(line, p)
+	}
+	slices.Reverse(line)
+	for f, is := forks[id]; is; f, is = forks[f] {
+		line = append(line, f)
+	}
+	return line
+}
+
+// statusesOf puts the runs of one case together, each with its relatives.
+func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.Snapshot) ([]Status, error) {
+	var letters []background.RunID
+	for _, snap := range all {
+		if snap.Run.Letter != background.NoLetter {
+			letters = append(letters, snap.Run.ID)
+		}
+	}
+	handlers, err := s.journal.Handlers(ctx, tenant, letters)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Status, len(all))
+	for i, snap := range all {
+		out[i] = statusOf(snap.Run)
+		out[i].Handler = handlers[snap.Run.ID]
+		line := lineOf(all, snap.Run.ID)
+		at := slices.Index(line, snap.Run.ID)
+		out[i].Parents, out[i].Forks, out[i].Replays = slices.Clip(line[:at]), line[at+1:], len(line)-1
+	}
+	return out, nil
+}
+
+// related adds to a run's status what there is to tell of its relatives. Most runs
+// have none, and then it asks nothing.
+func (s *Service) related(ctx context.Context, snap postgres.Snapshot) (Status, error) {
+	if snap.Run.Parent.IsZero() && snap.Run.Letter == background.NoLetter {
+		return statusOf(snap.Run), nil
+	}
+	all, err := s.journal.CaseRuns(ctx, snap.Run.Tenant, snap.Case.ID)
+	if err != nil {
+		return Status{}, err
+	}
+	statuses, err := s.statusesOf(ctx, snap.Run.Tenant, all)
+	at := slices.IndexFunc(statuses, func(st Status) bool { return st.Run == snap.Run.ID })
+	if err != nil {
+		return Status{}, err
+	}
+	return statuses[at], nil
+}
