@@ -19,6 +19,10 @@ type transition struct {
 	lead func(*stage, *hand)
 	// waits is for how long a run stays scheduled, so that something can be done with it.
 	waits time.Duration
+	// handled gives every worker a handler of dead letters.
+	handled bool
+	// holds is what must be true at the end, beside what always must: a query of one bool.
+	holds string
 }
 
 func submits(words, executor string) func(*stage, *hand) {
@@ -138,6 +142,11 @@ var transitions = map[string]transition{
 		before: func(s *stage) { h := s.worker(""); tune(s, h, 4); s.quit(h) },
 		lead:   func(s *stage, h *hand) { tune(s, h, 5) },
 	},
+	failpoint.Handler: { // it begins in the death's own commit, or there is no death
+		lead: submits("refused", ""), handled: true,
+		holds: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
+			FROM recourse.runs r LEFT JOIN recourse.handlers h ON h.run = r.id LEFT JOIN recourse.runs d ON d.id = h.letter WHERE r.family <> 'settlement'`,
+	},
 	failpoint.Policy:   {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
@@ -178,16 +187,19 @@ func killAt(t *testing.T, point string, tr transition) {
 		if tr.before != nil {
 			tr.before(s)
 		}
-		h := s.worker(point, func(c *worker.Settings) { c.BaseDelay = max(c.BaseDelay, tr.waits) })
+		h := s.worker(point, func(c *worker.Settings) { c.BaseDelay, c.Handled = max(c.BaseDelay, tr.waits), tr.handled })
 		if tr.lead != nil {
 			tr.lead(s, h)
 		}
 		s.died(h)
-		survivor := s.worker("")
+		survivor := s.worker("", func(c *worker.Settings) { c.Handled = tr.handled })
 		s.askAgain(survivor)
 		s.release(survivor)
 		s.atRest()
 		s.sound()
+		if tr.holds != "" {
+			s.until(tr.holds, tr.holds)
+		}
 		s.quit(survivor)
 	})
 }

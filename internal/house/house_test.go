@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	"internal/archive":            {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
-	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "internal/failpoint", "internal/fakeescrow"},
+	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},

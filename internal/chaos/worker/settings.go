@@ -24,6 +24,7 @@ type Settings struct {
 	Slots       int
 	ClockOffset time.Duration // of this process from the machine's clock
 	KeyLifetime time.Duration // that the executor states
+	Handled     bool          // dead letters of settlements have a handler, which succeeds
 	Only        bool          // answer commands, execute nothing
 }
 

@@ -125,6 +125,11 @@ func (p *process) open(ctx context.Context) error {
 		Families: []postadjudication.Plain{Chores()},
 	}
 	c.Policy.BaseDelay = s.BaseDelay
+	if s.Handled {
+		c.OnDeath.Handle = func(context.Context, postadjudication.DeadLetter) background.Result {
+			return background.Result{Class: background.Executed}
+		}
+	}
 	p.service, err = postadjudication.Open(ctx, c)
 	return err
 }
