@@ -33,7 +33,9 @@ const (
 	KeyUse    = "key-use"    // that a key was used
 	Refusal   = "refusal"    // somebody was refused something: its transaction commits
 	Request   = "request"    // a request with an idempotency key begins, is answered, or is dropped
+	Desk      = "desk"       // letters and what was said of them: their transaction commits
 	Sequence  = "sequence"   // receipts get their places in the order of events
+	Project   = "project"    // letters are brought up to date for searching: their transaction commits
 )
 
 // What bells and calls are about.

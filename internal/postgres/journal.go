@@ -33,6 +33,9 @@ type Journal struct {
 	sequence  *sql.DB       // sequencers, each with a connection that keeps the lock
 	committed chan struct{} // this process has written receipts
 
+	projecting *sql.DB // steps of the projection of letters
+	finding    *sql.DB // searches in it, plans pinned to what was chosen
+
 	moves  *batcher[*sealed, receipts.CaseID, verdict]
 	opens  *batcher[*sealed, subject, opened]
 	finds  *batcher[background.RunID, background.RunID, Snapshot]
@@ -91,6 +94,12 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	if j.sequence, err = pool(databaseURL, 4, sequencerSettings(), quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
+	if j.projecting, err = pool(databaseURL, 2, projectionSettings(), quiet.within(silenceLimit)); err != nil {
+		return nil, err
+	}
+	if j.finding, err = pool(databaseURL, 6, findingSettings, quiet.within(readSilence)); err != nil {
+		return nil, err
+	}
 	if err := j.prepare(ctx); err != nil {
 		j.closePools()
 		return nil, err
@@ -134,7 +143,7 @@ func (j *Journal) Close() {
 // closePools lets the connections go. Nothing is left to be written by then, and
 // a connection that broke before has no farewell to fail.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.hot, j.openLane.db, j.moveLane.db, j.reads.DB, j.beats, j.sequence} {
+	for _, db := range []*sql.DB{j.hot, j.openLane.db, j.moveLane.db, j.reads.DB, j.beats, j.sequence, j.projecting, j.finding} {
 		_ = db.Close()
 	}
 }

@@ -14,7 +14,7 @@ const (
 
 // Gap stands in Constant for each part that was taken out. It is no text that
 // anybody can search for.
-const Gap = "\x00"
+const Gap = "\x01"
 
 // gap stands for it where people read.
 const gap = "#"

@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"context"
+	"time"
+)
+
+// findingSettings make the server do what was chosen here: it knows nothing of how a
+// filter goes with an order, and where it guesses wrong it reads everything.
+var findingSettings = map[string]string{
+	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_sort": "off",
+	"enable_incremental_sort": "off", "max_parallel_workers_per_gather": "0", "jit": "off", "plan_cache_mode": "force_custom_plan",
+}
+
+// way is how letters are looked for. All give the same letters.
+type way int
+
+const (
+	byKey    way = iota // all with a key that few have, then sorted
+	byShapes            // all of the shapes, then sorted
+	byRange             // all within the range of a column, then sorted
+	merging             // in order within each shape, then merged
+	walking             // all of the tenant in order, each looked at
+)
+
+// letterPlan is a search that was decided on.
+type letterPlan struct {
+	tenant string
+	filter LetterFilter
+	order  LetterOrder
+	shapes []shape
+	all    bool // the shapes are all that there are
+	way    way
+	column LetterColumn // of byRange
+}
+
+func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 }
+
+// Entries of an index that a search may read are what it costs. A range that fewer
+// letters are in than probeMost is worth starting from.
+const (
+	probeMost = 10_000
+	sureMost  = 8_000 // a cost that is certain is preferred up to here
+	quickWalk = 1_000
+	seek      = 20 // entries that one more shape costs
+	doubt     = 4  // a walk assumes that what is looked for is everywhere in the order
+)
+
+// planLetters reads the shapes that a filter leaves and chooses the way.
+func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, limit int) (p letterPlan, err error) {
+	p = letterPlan{tenant: tenant, filter: f, order: o}
+	var all int64
+	if p.shapes, all, err = j.shapes(ctx, tenant, f); err != nil || p.nothing() {
+		return p, err
+	}
+	p.fold()
+	total := p.letters()
+	p.all = total == all
+	if f.keyed() {
+		p.way = byKey
+		return p, nil
+	}
+	sizes, err := j.probe(ctx, &p)
+	if err != nil {
+		return p, err
+	}
+	p.choose(sizes, total, all, int64(limit))
+	return p, nil
+}
+
+// fold makes an end of the time of death that all shapes share the filter's own.
+func (p *letterPlan) fold() {
+	until := p.shapes[0].until
+	for _, s := range p.shapes {
+		if !s.until.Equal(until) {
+			return
+		}
+	}
+	if end := until.Add(time.Microsecond); !until.IsZero() && (p.filter.DeadTo.IsZero() || end.Before(p.filter.DeadTo)) {
+		p.filter.DeadTo = end
+	}
+	for i := range p.shapes {
+		p.shapes[i].until = time.Time{}
+	}
+}
+
+func (p *letterPlan) letters() (n int64) {
+	for _, s := range p.shapes {
+		n += s.letters
+	}
+	return n
+}
+
+// bounded reports whether shapes have ends of the time of death of their own.
+func (p *letterPlan) bounded() bool {
+	for _, s := range p.shapes {
+		if !s.until.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *letterPlan) checks() bool {
+	for _, s := range p.shapes {
+		if s.check {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *LetterFilter) keyed() bool {
+	return f.Transaction != "" || f.Submission != "" || f.Escrow != "" || !f.Run.IsZero()
+}
+
+// ranged are the columns that the filter bounds and that have an order.
+func (f *LetterFilter) ranged() (columns []LetterColumn) {
+	if !f.DeadFrom.IsZero() || !f.DeadTo.IsZero() {
+		columns = append(columns, ByDeath)
+	}
+	if f.MinAmount != nil || f.MaxAmount != nil {
+		columns = append(columns, ByAmount)
+	}
+	if f.MinAttempts != nil || f.MaxAttempts != nil {
+		columns = append(columns, ByAttempts)
+	}
+	return columns
+}
+
+func (f *LetterFilter) replayed() bool {
+	return f.MinReplays != nil && *f.MinReplays > 1 || f.MaxReplays != nil && *f.MaxReplays > 0
+}
+
+// probe counts the letters within each range, up to probeMost.
+func (j *Journal) probe(ctx context.Context, p *letterPlan) (map[LetterColumn]int64, error) {
+	sizes := map[LetterColumn]int64{}
+	for _, column := range p.filter.ranged() {
+		var c conditions
+		c.add("l.tenant = ?", p.tenant)
+		p.filter.within(&c, column)
+		var n int64
+		query := `SELECT count(*) FROM (SELECT FROM recourse.letters l WHERE ` + c.String() + ` ORDER BY l.` + string(column) + ` LIMIT ` + c.arg(probeMost) + `) x`
+		if err := j.finding.QueryRowContext(ctx, query, c.args...).Scan(&n); err != nil {
+			return nil, err
+		}
+		sizes[column] = n
+	}
+	return sizes, nil
+}
+
+// choose sets the way that reads least, and of about the same those that are sure to.
+func (p *letterPlan) choose(sizes map[LetterColumn]int64, total, all, limit int64) {
+	part := p.remainder(sizes, all)
+	p.way = byShapes
+	sure := total
+	if !p.bounded() {
+		for column, n := range sizes {
+			if n < probeMost && n < sure {
+				p.way, p.column, sure = byRange, column, n
+			}
+		}
+	}
+	merge := int64(0)
+	for _, s := range p.shapes {
+		n := int64(float64(limit) / part)
+		if s.check {
+			n *= 20
+		}
+		merge += seek + min(s.letters, n)
+	}
+	if merge < sure {
+		p.way, sure = merging, merge
+	}
+	walk := int64(doubt * float64(limit) * float64(all) / (float64(total) * part))
+	if p.bounded() || walk >= sure || sure <= sureMost && walk > quickWalk {
+		return
+	}
+	p.way = walking
+}
+
+// remainder guesses which part of the letters is left by the ranges that are not of
+// the order itself.
+func (p *letterPlan) remainder(sizes map[LetterColumn]int64, all int64) float64 {
+	part := 1.0
+	for column, n := range sizes {
+		switch {
+		case column == p.order.Column:
+		case n < probeMost:
+			part *= float64(n+1) / float64(all+1)
+		default:
+			part *= max(0.1, min(1, float64(n)/float64(all)))
+		}
+	}
+	if p.filter.replayed() {
+		part *= 0.3
+	}
+	return part
+}
