@@ -188,13 +188,15 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	}
 	ctx := context.Background()
 	var all []Letter
-	for cursor, more := (LetterCursor{}), true; more; {
-		var page []Letter
-		var err error
-		if page, cursor, more, err = r.Letters(ctx, "acme", LetterFilter{}, cursor, 3); err != nil {
+	for q := (LetterQuery{Limit: 3}); ; {
+		page, err := r.Letters(ctx, "acme", q)
+		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, page...)
+		all = append(all, page.Letters...)
+		if q.After = page.Next; !page.More {
+			break
+		}
 	}
 	if len(all) != n {
 		t.Fatalf("%d letters", len(all))
@@ -209,13 +211,19 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 		{Class: Unknown}: 0, {Standing: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
 		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
 	} {
-		if page, _, _, err := r.Letters(ctx, "acme", filter, LetterCursor{}, 100); err != nil || len(page) != want {
-			t.Errorf("%+v: %d letters, %v; want %d", filter, len(page), err, want)
+		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: filter, Limit: 100})
+		if err != nil || len(page.Letters) != want {
+			t.Errorf("%+v: %d letters, %v; want %d", filter, len(page.Letters), err, want)
+		}
+		if count, err := r.CountLetters(ctx, "acme", filter); err != nil || count.Total != int64(want) {
+			t.Errorf("%+v: counted %+v, %v; want %d", filter, count, err, want)
 		}
 	}
-	for _, tenant := range []string{"", "other"} {
-		if page, _, _, err := r.Letters(ctx, tenant, LetterFilter{}, LetterCursor{}, 100); err != nil || len(page) != 0 {
-			t.Errorf("tenant %q sees %d letters, %v", tenant, len(page), err)
-		}
+	if page, err := r.Letters(ctx, "other", LetterQuery{Limit: 100}); err != nil || len(page.Letters) != 0 {
+		t.Errorf("another tenant sees %d letters, %v", len(page.Letters), err)
+	}
+	var field *FieldError
+	if _, err := r.Letters(ctx, "", LetterQuery{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
+		t.Errorf("no tenant: %v", err)
 	}
 }

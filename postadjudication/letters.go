@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -9,60 +10,172 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// LetterFilter selects dead letters. Zero members select everything.
-type LetterFilter = postgres.LetterFilter
-
 // Letter is a dead letter as an operator sees it in a list.
 type Letter struct {
 	Run         background.RunID    `json:"run_id"`
 	Case        background.CaseID   `json:"case_id"`
+	Family      string              `json:"family"`
+	Queue       string              `json:"queue"`
+	JobType     string              `json:"job_type"`
 	Transaction string              `json:"transaction_receipt_id"`
+	Submission  string              `json:"submission_receipt_id,omitempty"`
 	Escrow      string              `json:"escrow_reference,omitempty"`
 	Outcome     settlement.Outcome  `json:"outcome,omitempty"`
+	Amount      *settlement.Money   `json:"amount,omitempty"`  // what was adjudicated
 	AtRisk      *settlement.Money   `json:"at_risk,omitempty"` // what stays reserved for it
 	Standing    background.Letter   `json:"letter"`
 	DeadAt      time.Time           `json:"dead_lettered_at"`
+	Age         Span                `json:"age"` // in whole seconds
 	ReasonCode  string              `json:"reason_code"`
 	Class       background.Class    `json:"outcome_class"`
 	Attempts    int                 `json:"attempts"`
 	Error       *background.Failure `json:"error,omitempty"`
+	Signature   string              `json:"signature"`    // what it shares with letters of the same cause
+	Replays     int                 `json:"replay_count"` // how often it, and what it is a fork of, was tried again
+	ReplayedBy  string              `json:"replayed_by,omitempty"`
+	LastSeenAt  time.Time           `json:"last_seen_at"` // of the newest receipt of its case
+	Held        bool                `json:"held"`
+	Reprocess   bool                `json:"reprocess_eligible"`
+	Review      bool                `json:"manual_review_required"`
+	ExpiresAt   *time.Time          `json:"expires_at,omitempty"` // when retention may let it go; never when missing
+	Dispatch    string              `json:"dispatch_reference"`
 	CanFork     bool                `json:"can_fork"`
 	RefusedBy   Gate                `json:"refused_by,omitempty"` // why it can't be forked now
 }
 
-// LetterCursor is a place in a list of letters; the zero cursor is its beginning.
-type LetterCursor = postgres.LetterPlace
+// LetterQuery asks for a page of letters.
+type LetterQuery struct {
+	Filter LetterFilter
+	Sort   LetterSort // NewestFirst when empty
+	After  string     // LetterPage.Next of the page before; empty for the first
+	Limit  int        // 1 to 1000
+}
+
+// LetterPage is a part of a list of letters.
+type LetterPage struct {
+	Letters []Letter `json:"letters"`
+	Next    string   `json:"next,omitempty"` // asks for what follows
+	More    bool     `json:"more"`           // something follows
+}
+
+// LetterCount is how many letters a filter selects.
+type LetterCount struct {
+	Total      int64                       `json:"total"`
+	ByStanding map[background.Letter]int64 `json:"by_letter"`
+}
 
 const maxLetters = 1000
 
-// Letters lists dead letters of a tenant, newest death first, at most limit (1 to
-// 1000) of them after a cursor. next is the cursor behind the last one; more says
-// whether anything may follow.
-func (s *Service) Letters(ctx context.Context, tenant string, f LetterFilter, after LetterCursor, limit int) (page []Letter, next LetterCursor, more bool, err error) {
-	if limit < 1 || limit > maxLetters {
-		return nil, after, false, &FieldError{Field: "limit", Problem: "must be 1 to 1000"}
+// Letters lists dead letters of a tenant. Whatever was committed before the call is
+// in it, whoever did it; a letter that changes meanwhile is shown as it is, and none
+// is left out or shown twice from page to page, unless its place in the order
+// changes. Purged letters are none any more.
+func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (LetterPage, error) {
+	if q.Sort == "" {
+		q.Sort = NewestFirst
 	}
-	found, err := s.journal.Letters(ctx, tenant, f, after, limit)
+	order, known := letterOrders[q.Sort]
+	switch {
+	case q.Limit < 1 || q.Limit > maxLetters:
+		return LetterPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
+	case !known:
+		return LetterPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", LetterSorts)}
+	}
+	if err := checkLetters(tenant, q.Filter); err != nil {
+		return LetterPage{}, err
+	}
+	list, err := listName(tenant, q.Filter, q.Sort)
 	if err != nil {
-		return nil, after, false, err
+		return LetterPage{}, err
 	}
-	for _, snap := range found {
-		page = append(page, s.letterOf(snap))
-		next = LetterCursor{DeadAt: snap.Run.DeadAt, Run: snap.Run.ID}
+	at := letterCursor{asOf: s.now()}
+	if q.After != "" {
+		if at, err = decodeLetterCursor(q.After, list); err != nil {
+			return LetterPage{}, err
+		}
 	}
-	return page, next, len(found) == limit, nil
+	found, more, last, err := s.findLetters(ctx, tenant, q.Filter, order, at, q.Limit)
+	if err != nil {
+		return LetterPage{}, err
+	}
+	page := LetterPage{Letters: make([]Letter, len(found)), More: more}
+	for i := range found {
+		page.Letters[i] = s.letterOf(found[i])
+	}
+	if more {
+		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(list)
+	}
+	return page, nil
 }
 
-func (s *Service) letterOf(snap postgres.Snapshot) Letter {
-	r, c := snap.Run, snap.Case
+// findLetters finds letters after a cursor, and gives the place of the last, whether
+// it could be read or not.
+func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPlace, err error) {
+	if err := s.journal.DrainLetters(ctx); err != nil {
+		return nil, false, last, err
+	}
+	return s.journal.Letters(ctx, tenant, s.selection(f, at.asOf), order, at.place, limit)
+}
+
+// listed is one letter as a list shows it, up to date with what was committed before
+// the call. ErrNotFound when the run is no letter, or purged.
+func (s *Service) listed(ctx context.Context, id background.RunID) (Letter, error) {
+	if err := s.journal.DrainLetters(ctx); err != nil {
+		return Letter{}, err
+	}
+	l, is, err := s.journal.Letter(ctx, id)
+	if err == nil && !is {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Letter{}, err
+	}
+	return s.letterOf(l), nil
+}
+
+// CountLetters counts the dead letters that a filter selects, exactly.
+func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilter) (LetterCount, error) {
+	out := LetterCount{ByStanding: map[background.Letter]int64{}}
+	if err := checkLetters(tenant, f); err != nil {
+		return out, err
+	}
+	if err := s.journal.DrainLetters(ctx); err != nil {
+		return out, err
+	}
+	counts, err := s.journal.CountLetters(ctx, tenant, s.selection(f, s.now()))
+	for standing, n := range counts {
+		out.ByStanding[background.Letter(standing)] = n
+		out.Total += n
+	}
+	return out, err
+}
+
+func checkLetters(tenant string, f LetterFilter) error {
+	if tenant == "" {
+		return &FieldError{Field: "tenant", Problem: "must be given"}
+	}
+	return f.Validate()
+}
+
+func (s *Service) letterOf(l postgres.FoundLetter) Letter {
+	r, c := l.Run, l.Case
 	out := Letter{
-		Run: r.ID, Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Outcome: c.State.Adjudication, Standing: r.Letter,
-		DeadAt: r.DeadAt, ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure,
-		RefusedBy: s.settlements.gate(snap, s.now()),
+		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: c.Reference,
+		Outcome: settlement.Outcome(l.Outcome), Standing: r.Letter, DeadAt: r.DeadAt, Age: Span(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
+		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
+		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: dispatchReference(r),
+		RefusedBy: s.settlements.gate(l.Snapshot, s.now()),
 	}
 	out.CanFork = out.RefusedBy == ""
-	if c.Currency != "" && r.Letter == background.LetterOpen {
-		out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: c.Currency}
+	if l.Currency != "" {
+		out.Amount = &settlement.Money{Minor: l.Amount, Currency: l.Currency}
+		if r.Letter == background.LetterOpen {
+			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
+		}
+	}
+	if kept, ends := s.lifetime(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && r.UnknownOpen == 0 {
+		at := r.DeadAt.Add(kept)
+		out.ExpiresAt = &at
 	}
 	return out
 }

@@ -170,6 +170,7 @@ func (s *Service) Run(ctx context.Context) error {
 	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var sequencing sync.WaitGroup
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
+	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
 	sequencing.Go(func() { s.handlers.run(numbering) })
 	defer sequencing.Wait()
 	defer stop()

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -121,60 +120,6 @@ that the letter can be forked. The reference says where the finding can be check
 	return cmd
 }
 
-func (c *command) dlqList() *cobra.Command {
-	var o app.Options
-	var tenant, since, until, standing, class string
-	var filter postadjudication.LetterFilter
-	var limit int
-	cmd := &cobra.Command{
-		Use: "list", Short: "List dead letters, the newest first", Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := needTenant(cmd, tenant); err != nil {
-				return err
-			}
-			filter.Standing, filter.Class = background.Letter(standing), background.Class(class)
-			if err := errors.Join(instant("--since", since, &filter.From), instant("--until", until, &filter.To), oneOf("--standing", standing, "open", "forked", "reconciled", "superseded", "purged"),
-				oneOf("--class", class, "executed", "not_executed", "unknown"), oneOf("--outcome", filter.Outcome, "release", "refund")); err != nil {
-				return usage(cmd, err)
-			}
-			service, err := c.open(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			letters, more, err := firstLetters(cmd.Context(), service, tenant, filter, limit)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.answer(map[string]any{"letters": letters, "more": more})
-			}
-			return showLetters(screen.New(c.Out), letters, more)
-		},
-	}
-	f := cmd.Flags()
-	o.BindServers(f)
-	tenantFlag(f, &tenant)
-	f.StringVar(&standing, "standing", "open", "open, forked, reconciled, superseded or purged; empty for all")
-	f.StringVar(&filter.ReasonCode, "reason", "", "reason code of the death, such as final or retry_exhausted")
-	f.StringVar(&class, "class", "", "executed, not_executed or unknown")
-	f.StringVar(&filter.ErrorType, "error-type", "", "type of the last failure, such as http.refused")
-	f.StringVar(&filter.Transaction, "transaction", "", "transaction receipt id")
-	f.StringVar(&filter.Outcome, "outcome", "", "release or refund")
-	f.StringVar(&since, "since", "", "died at or after this time, RFC 3339")
-	f.StringVar(&until, "until", "", "died before this time, RFC 3339")
-	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
-	return cmd
-}
-
-func firstLetters(ctx context.Context, service *postadjudication.Service, tenant string, f postadjudication.LetterFilter, limit int) ([]postadjudication.Letter, bool, error) {
-	letters, _, more, err := service.Letters(ctx, tenant, f, postadjudication.LetterCursor{}, limit)
-	if letters == nil {
-		letters = []postadjudication.Letter{}
-	}
-	return letters, more, err
-}
-
 // instant reads a time that may be left out. A word that is no time must not widen
 // the filter.
 func instant(flag, text string, to *time.Time) (err error) {
@@ -197,31 +142,4 @@ func oneOf(flag, value string, words ...string) error {
 		}
 	}
 	return fmt.Errorf("%s must be one of %s", flag, strings.Join(words, ", "))
-}
-
-func showLetters(s *screen.Screen, letters []postadjudication.Letter, more bool) error {
-	if len(letters) == 0 {
-		s.Text("No dead letters.")
-		return s.Err()
-	}
-	rows := make([][]string, len(letters))
-	for i, l := range letters {
-		why, risk, may := l.ReasonCode, "-", "fork"
-		if l.Error != nil {
-			why += ": " + l.Error.Type
-		}
-		if l.AtRisk != nil {
-			risk = l.AtRisk.String()
-		}
-		if !l.CanFork {
-			may = string(l.RefusedBy)
-		}
-		rows[i] = []string{l.DeadAt.Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
-	}
-	s.Table([]screen.Column{{Name: "Died"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
-		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
-	if more {
-		s.Text("There may be more: narrow the filter or raise --limit.")
-	}
-	return s.Err()
 }

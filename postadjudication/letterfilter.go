@@ -1,0 +1,165 @@
+package postadjudication
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// LetterFilter selects dead letters. A zero member selects everything; those given
+// must all be met. What a member can't mean is refused, never passed over.
+type LetterFilter struct {
+	Standing   background.Letter  `json:"letter,omitempty"` // open, forked, reconciled or superseded
+	Family     string             `json:"family,omitempty"`
+	Queue      string             `json:"queue,omitempty"`
+	JobType    string             `json:"job_type,omitempty"` // the family's name, for settlements
+	Outcome    settlement.Outcome `json:"outcome,omitempty"`  // of the adjudication
+	ReasonCode string             `json:"reason_code,omitempty"`
+	Class      background.Class   `json:"outcome_class,omitempty"`
+	ErrorType  string             `json:"error_type,omitempty"`
+	ErrorText  string             `json:"error_text,omitempty"` // contained in the last failure's message, in any case of letters
+	Signature  string             `json:"signature,omitempty"`  // as a letter gives it
+
+	From        time.Time `json:"died_from,omitzero"`    // died at or after
+	To          time.Time `json:"died_to,omitzero"`      // died before
+	OlderThan   Span      `json:"older_than,omitzero"`   // died at least so long ago
+	YoungerThan Span      `json:"younger_than,omitzero"` // died less long ago
+
+	MinAttempts *int64 `json:"min_attempts,omitempty"`
+	MaxAttempts *int64 `json:"max_attempts,omitempty"`
+	MinAmount   *int64 `json:"min_amount,omitempty"` // in minor units of whatever currency
+	MaxAmount   *int64 `json:"max_amount,omitempty"`
+	Currency    string `json:"currency,omitempty"`
+
+	Transaction string `json:"transaction_receipt_id,omitempty"` // of a plain family: the retry key
+	Submission  string `json:"submission_receipt_id,omitempty"`
+	Escrow      string `json:"escrow_reference,omitempty"`
+	Dispatch    string `json:"dispatch_reference,omitempty"`
+
+	ReplayedBy string `json:"replayed_by,omitempty"` // who last tried it, or what it is a fork of, again
+	MinReplays *int64 `json:"min_replays,omitempty"`
+	MaxReplays *int64 `json:"max_replays,omitempty"`
+
+	Held           *bool `json:"held,omitempty"`
+	Reprocess      *bool `json:"reprocess_eligible,omitempty"`
+	Review         *bool `json:"manual_review_required,omitempty"`
+	ExpiringWithin Span  `json:"expiring_within,omitzero"` // open, and let go by retention no later than that from now
+}
+
+// Span is a length of time, written as 90m, 36h or 30d.
+type Span time.Duration
+
+const day = 24 * time.Hour
+
+// ParseSpan reads what Span writes, and any other duration of Go's.
+func ParseSpan(text string) (Span, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 64)
+		if err == nil && n >= 0 && n <= int64(longestAge/day) {
+			return Span(time.Duration(n) * day), nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is no length of time such as 90m, 36h or 30d", text)
+	}
+	return Span(d), nil
+}
+
+// Set reads a span on a command line.
+func (s *Span) Set(text string) (err error) {
+	*s, err = ParseSpan(text)
+	return err
+}
+
+// Type names it in a usage text.
+func (s *Span) Type() string { return "span" }
+
+func (s Span) String() string {
+	if s > 0 && time.Duration(s)%day == 0 {
+		return strconv.FormatInt(int64(time.Duration(s)/day), 10) + "d"
+	}
+	return time.Duration(s).String()
+}
+
+// MarshalText writes a span as String does.
+func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *Span) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+
+// ParseLetterFilter reads a filter from a JSON object. A member that it does not know
+// is refused as a *FieldError naming it, like one that makes no sense.
+func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&f); err != nil {
+		return LetterFilter{}, unreadableFilter(text, err)
+	}
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return LetterFilter{}, &FieldError{Field: "filter", Problem: "must be one JSON object"}
+	}
+	if err := f.Validate(); err != nil {
+		return LetterFilter{}, err
+	}
+	return f, nil
+}
+
+// unreadableFilter names the member that could not be read: the first, by name, that
+// can't be read alone.
+func unreadableFilter(text []byte, why error) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil || members == nil {
+		return &FieldError{Field: "filter", Problem: "must be one JSON object"}
+	}
+	var errs []error
+	for _, name := range sortedKeys(members) {
+		alone, err := json.Marshal(map[string]json.RawMessage{name: members[name]})
+		if err != nil {
+			return err
+		}
+		in := json.NewDecoder(bytes.NewReader(alone))
+		in.DisallowUnknownFields()
+		if err := in.Decode(new(LetterFilter)); err != nil {
+			errs = append(errs, &FieldError{Field: name, Problem: problemOf(err)})
+		}
+	}
+	if errs == nil {
+		return &FieldError{Field: "filter", Problem: why.Error()}
+	}
+	return errors.Join(errs...)
+}
+
+func problemOf(err error) string {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case strings.HasPrefix(err.Error(), "json: unknown field"):
+		return "is not something that letters can be filtered by"
+	case errors.As(err, &wrong):
+		return "must not be a JSON " + wrong.Value
+	}
+	return err.Error()
+}
+
+// Encode writes a filter in the one way that equal filters share: what to store, and
+// what to hash.
+func (f LetterFilter) Encode() ([]byte, error) {
+	f.From, f.To = instantOf(f.From), instantOf(f.To)
+	return json.Marshal(f)
+}
+
+// instantOf is a time as the journal keeps it.
+func instantOf(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
