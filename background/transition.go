@@ -80,16 +80,19 @@ func (m Move) cancelWaiting(now Run) (Run, error) {
 }
 
 func (m Move) reconcile(now Run) (Run, error) {
-	if !now.State.Waiting() && now.Letter != LetterOpen || now.Attempt != m.Run.Attempt {
+	late := now.Letter == LetterPurged && m.Result.Class == Executed // a fact about money, whenever it is found
+	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != m.Run.Attempt {
 		return now, ErrLostGuard // what was found says nothing of a call made since
 	}
 	now = m.learn(now)
 	if m.Result.Class != Executed {
 		return now, nil
 	}
-	if now.Letter == LetterOpen {
+	switch now.Letter {
+	case LetterOpen:
 		now.Letter = LetterReconciled
-	} else {
+	case LetterPurged: // stays gone
+	default:
 		now.State = Succeeded
 	}
 	return now, nil

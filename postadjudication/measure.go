@@ -14,6 +14,8 @@ type Stats struct {
 	background.Stats
 	Moves Batches // moves of existing cases that shared commits
 	Opens Batches // new cases that shared commits
+
+	Retention RetentionStats
 }
 
 // Batches tells how many rows shared a commit, by the bounds of BatchBounds.
@@ -29,6 +31,7 @@ type Levels = postgres.Levels
 func (s *Service) Stats() Stats {
 	out := Stats{Stats: s.manager.Stats()}
 	out.Moves, out.Opens = s.journal.Batches()
+	out.Retention = s.pruned.read()
 	return out
 }
 

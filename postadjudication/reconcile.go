@@ -21,13 +21,24 @@ type Finding struct {
 
 // Reconcile records what became of the money of an open letter. Executed closes the
 // letter as reconciled and settles the case by the amount moved; NotExecuted clears
-// the unknown, so that the letter can be forked. It is a *RefusedError unless the
-// letter is open.
+// the unknown, so that the letter can be forked. Of a letter that was purged, a
+// finding that it was executed after all is recorded too, and settles the case; the
+// letter stays gone. It is a *RefusedError otherwise.
 func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
 	return s.reconcile(ctx, tenant, id, f, "")
+}
+
+// ReconcileCase is Reconcile for the run that a transaction is at: its open letter, or
+// the last one, which was purged.
+func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
+	seen, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	return s.Reconcile(ctx, tenant, seen.Run.ID, f)
 }
 
 // ReconcileByLookup asks the escrow service what became of an open letter's
@@ -80,7 +91,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 	switch gate := open(seen); {
 	case err != nil:
 		return CaseStatus{}, err
-	case gate != "":
+	case gate != "" && !(f.Class == Executed && purged(seen)):
 		return CaseStatus{}, refusedBy(gate, seen)
 	}
 	m := background.Move{
@@ -104,6 +115,11 @@ func open(s postgres.Snapshot) Gate {
 		return GateNotOpen
 	}
 	return ""
+}
+
+// purged reports whether a settlement's letter was purged.
+func purged(s postgres.Snapshot) bool {
+	return s.Case.Kind == postgres.KindSettlement && s.Run.Letter == background.LetterPurged
 }
 
 func refusedBy(g Gate, s postgres.Snapshot) error {

@@ -39,6 +39,10 @@ type Config struct {
 	Worker    string             // this process in receipts; host name and pid when empty
 	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
 
+	Retention  []RetentionRule // how long letters are kept; DefaultMaxAge for what none is about
+	Archive    Archive         // where letters go when they are taken; without it settlements' are not pruned
+	PruneEvery time.Duration   // how often retention is applied; 5m when 0
+
 	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
 	Now     func() time.Time                      // time.Now when nil
 	Tracer  trace.TracerProvider                  // nothing is traced when nil
@@ -63,6 +67,11 @@ type Service struct {
 	clock       func() time.Time
 	runs        bool
 	tracer      trace.Tracer // nil: nothing is traced
+
+	retention  retentions
+	archive    Archive // nil: there is none
+	pruneEvery time.Duration
+	pruned     pruneStats
 }
 
 // ErrNoExecutor means that Run was called on a Service without an Executor.
@@ -99,6 +108,10 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
 		families = append(families, s.plain[p.Name])
+	}
+	if err := s.keep(c, families); err != nil {
+		journal.Close()
+		return nil, err
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
@@ -172,6 +185,7 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
 	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
 	sequencing.Go(func() { s.handlers.run(numbering) })
+	sequencing.Go(func() { s.keepPruning(numbering) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)

@@ -209,6 +209,7 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 		if executed {
 			run.Letter = LetterReconciled
 		}
+	case run.Letter == LetterPurged && executed: // it is found after all; the letter stays gone
 	default:
 		return errors.New("nothing to reconcile: " + run.standing())
 	}

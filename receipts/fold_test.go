@@ -100,6 +100,7 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"cancelled waiting":      {[]Draft{submit(), start(1), retry(1), does(Cancelled, 12, Payload{BudgetSpent: 1})}, StateCancelled, "", 0, ""},
 		"forked":                 {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
 		"superseded":             {[]Draft{submit(), die(1), does(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
+		"paid though purged":     {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
 		"purged":                 {[]Draft{submit(), die(1), does(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"expired":                {[]Draft{submit(), die(1), does(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"letter found executed":  {[]Draft{submit(), die(1), does(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
@@ -176,7 +177,7 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		"expired twice":           {[]Draft{submit(), die(1), does(RetentionExpired, 12, Payload{}), does(RetentionExpired, 13, Payload{})}, "the letter is purged"},
 		"finding unclear":         {[]Draft{submit(), does(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
 		"finding after success":   {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
-		"finding after purge":     {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"finding after purge":     {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

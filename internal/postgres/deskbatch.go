@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// MoveFiled writes changes of letters, each of another case, in one commit, with the
+// desks beside them. It never waits for a foreign transaction; written tells for each
+// change whether it was written, and one that was not has lost its guard or its row
+// was locked: read it again. After an error the same changes may be asked for again.
+func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool, err error) {
+	if !j.moveLane.enter(ctx) {
+		return nil, ErrBusy
+	}
+	defer j.moveLane.leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	rows, err := sealAll(changes)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	verdicts, err := applyMoves(ctx, tx, skipping(moveSQL), rows)
+	if err == nil {
+		err = besides(ctx, tx, rows, verdicts)
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Desk)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Desk)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	j.announce()
+	for i := range rows {
+		j.recent.Remove(rows[i].After.Run.ID)
+		done = append(done, verdicts[i] == written)
+	}
+	return done, nil
+}
+
+func sealAll(changes []Change) ([]*sealed, error) {
+	rows := make([]*sealed, len(changes))
+	for i, ch := range changes {
+		var err error
+		if rows[i], err = seal(ch); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// besides writes what is beside the changes that were written.
+func besides(ctx context.Context, tx *sql.Tx, rows []*sealed, verdicts []verdict) error {
+	var desks []DeskRow
+	var cleared []background.RunID
+	for i, r := range rows {
+		if verdicts[i] != written {
+			continue
+		}
+		switch b := r.Beside.(type) {
+		case nil:
+		case DeskRow:
+			desks = append(desks, b)
+		case Cleared:
+			cleared = append(cleared, b.Run)
+		default:
+			if err := b.write(ctx, tx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := setDesks(ctx, tx, desks); err != nil {
+		return err
+	}
+	return clearDesks(ctx, tx, cleared)
+}

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Shelf is the open letters of all tenants that one rule of retention is about: those
+// of one queue of a family, or of all its queues but those with rules of their own.
+type Shelf struct {
+	Family string
+	Queue  string   // empty: all but Except
+	Except []string // queues
+}
+
+// FiledPlace is a place in the order of filed letters: oldest death first.
+type FiledPlace struct {
+	DeadAt time.Time
+	Run    background.RunID
+}
+
+// What retention may take: it never takes letters with money of which nobody knows
+// where it is, nor held ones.
+const (
+	onShelfSQL = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
+	takableSQL = `r.class <> 'unknown' AND c.unknown_open = 0 AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
+	fromSQL    = ` AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`
+)
+
+var (
+	expiredSQL  = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7` + fromSQL)
+	unwarnedSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7
+  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.warned)` + fromSQL)
+	overfullSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.id IN (
+    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + onShelfSQL + `) p
+    WHERE place > $7)` + fromSQL)
+)
+
+// Expired lists letters of a shelf that died at a time or before, and that retention
+// may take, oldest first, after a place.
+func (j *Journal) Expired(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+	return j.onShelf(ctx, expiredSQL, s, after, limit, died)
+}
+
+// Unwarned lists those of Expired of whose end nothing was told yet.
+func (j *Journal) Unwarned(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+	return j.onShelf(ctx, unwarnedSQL, s, after, limit, died)
+}
+
+// Overfull lists letters of a shelf that retention may take and that are not among
+// the newest of their tenant, as many as are kept; oldest first, after a place.
+func (j *Journal) Overfull(ctx context.Context, s Shelf, kept int, after FiledPlace, limit int) ([]Filed, error) {
+	return j.onShelf(ctx, overfullSQL, s, after, limit, kept)
+}
+
+func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bound any) ([]Filed, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	return j.filed(ctx, query, s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit, bound)
+}
+
+// nonNil keeps an empty list from becoming NULL.
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $4`
+
+// CountExpired counts what Expired lists.
+func (j *Journal) CountExpired(ctx context.Context, s Shelf, died time.Time) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	err = j.reads.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(nonNil(s.Except)), died).Scan(&n)
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	return n, nil
+}
+
+// The lock of whoever prunes: the bytes of "rcrs" and 2, beside the sequencer's.
+const tryPruneSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
+
+// WhilePruning runs work while no other process prunes. It reports false, and runs
+// nothing, when another does. The lock goes with its connection, so that a process
+// that dies makes way; should the connection be lost while the work goes on, another
+// may begin, which must do no harm.
+func (j *Journal) WhilePruning(ctx context.Context, work func() error) (alone bool, err error) {
+	conn, err := j.reads.Conn(ctx)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, letGo(ctx, conn)) }()
+	if err := conn.QueryRowContext(ctx, tryPruneSQL).Scan(&alone); err != nil {
+		return false, unavailable(err)
+	}
+	if !alone {
+		return false, nil
+	}
+	return true, work()
+}
+
+// letGo ends the lock, and with it the connection if it can't be told that the lock
+// has ended: the pool must not keep one that holds it.
+func letGo(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
+	if err == nil {
+		return conn.Close()
+	}
+	drop := conn.Raw(func(any) error { return driver.ErrBadConn })
+	if errors.Is(drop, driver.ErrBadConn) || errors.Is(drop, sql.ErrConnDone) {
+		return nil
+	}
+	return errors.Join(unavailable(err), drop)
+}
+
+var ofFamilySQL = filedSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter = 'open' AND r.dead_at <= $3 AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`)
+
+// OfFamily lists the open letters of a tenant's family that died at a time or before,
+// oldest first, after a place.
+func (j *Journal) OfFamily(ctx context.Context, tenant, family string, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	return j.filed(ctx, ofFamilySQL, tenant, family, died, after.DeadAt, after.Run.String(), limit)
+}

@@ -1,0 +1,104 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/archive"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Archive keeps the letters that retention and purges take: small files, written
+// once. A store of objects meets it as well as a directory does.
+type Archive = archive.Store
+
+// ArchiveDir is an Archive in a directory, which is made when it is not there.
+func ArchiveDir(path string) (Archive, error) {
+	d, err := archive.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// ArchivedLetter is a letter as it was when it was taken. Its receipts stay in the
+// journal; Receipts and Link name the last of them, so that the two can be compared.
+type ArchivedLetter struct {
+	ArchivedAt   time.Time                    `json:"archived_at"`
+	Run          background.RunID             `json:"run_id"`
+	Case         background.CaseID            `json:"case_id"`
+	Receipts     int64                        `json:"receipts"` // of the case, before the one that tells of this
+	Link         string                       `json:"link"`     // of the last of them
+	Tenant       string                       `json:"tenant"`
+	Family       string                       `json:"family"`
+	Queue        string                       `json:"queue"`
+	Target       string                       `json:"target"`
+	RetryKey     string                       `json:"retry_key"`
+	OperationKey string                       `json:"operation_key,omitempty"`
+	Transaction  string                       `json:"transaction_receipt_id,omitempty"`
+	Submission   string                       `json:"submission_receipt_id,omitempty"`
+	Escrow       string                       `json:"escrow_reference,omitempty"`
+	Currency     string                       `json:"currency,omitempty"`
+	Held         int64                        `json:"held,omitempty"` // by the escrow
+	Settlement   *receipts.SettlementSnapshot `json:"settlement,omitempty"`
+	Policy       string                       `json:"policy"`
+	Parent       background.RunID             `json:"parent_run_id,omitzero"`
+	Attempts     int                          `json:"attempts"`
+	DeadAt       time.Time                    `json:"dead_lettered_at"`
+	ReasonCode   string                       `json:"reason_code"`
+	Class        background.Class             `json:"outcome_class"`
+	Error        *background.Failure          `json:"error,omitempty"`
+	MarkReason   string                       `json:"mark_reason,omitempty"`
+	Request      []byte                       `json:"request"` // the bytes that the executor or the handler was given
+}
+
+// Archived streams the archived letters of a tenant and family, each once, by the day
+// on which they were taken. A letter that was forked or held at the very moment when
+// it was to be taken may be in the archive though it was not taken: whether it was,
+// its receipts tell.
+func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2[ArchivedLetter, error] {
+	if s.archive == nil || tenant == "" || family == "" {
+		return func(yield func(ArchivedLetter, error) bool) {
+			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: an archive, a tenant and a family are needed to read what was archived"))
+		}
+	}
+	return archive.Read(ctx, s.archive, folderOf(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run })
+}
+
+func folderOf(tenant, family string) string {
+	return archive.Segment(tenant) + "/" + archive.Segment(family) + "/"
+}
+
+// archived writes letters of one tenant and family into one file and gives its name.
+// It is on stable storage when archived returns.
+func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at time.Time) (name string, err error) {
+	records := make([]ArchivedLetter, len(letters))
+	for i, f := range letters {
+		records[i] = archivedOf(f, at)
+	}
+	content, err := archive.Encode(records)
+	if err != nil {
+		return "", err
+	}
+	name = folderOf(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
+	return name, s.archive.Put(ctx, name, content)
+}
+
+func archivedOf(f postgres.Filed, at time.Time) ArchivedLetter {
+	r, c := f.Run, f.Case
+	out := ArchivedLetter{
+		ArchivedAt: at, Run: r.ID, Case: c.ID, Receipts: c.Head.Seq, Link: hex.EncodeToString(c.Head.Link[:]), Tenant: r.Tenant, Family: r.Family,
+		Queue: r.Queue, Target: r.Target, RetryKey: r.RetryKey, Policy: r.Policy.Encode(), Parent: r.Parent, Attempts: r.Attempt,
+		DeadAt: r.DeadAt, ReasonCode: r.Reason, Class: r.Class, Error: r.Failure, MarkReason: f.Desk.MarkReason, Request: r.Payload,
+	}
+	if c.Kind == postgres.KindSettlement {
+		out.OperationKey, out.Transaction, out.Submission = hex.EncodeToString(r.Operation[:]), c.Subject, c.Submission
+		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, snapshotOf(c.State)
+	}
+	return out
+}

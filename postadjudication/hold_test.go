@@ -1,0 +1,147 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+var please = HoldRequest{Actor: "user:ada", Reason: "the auditors asked for it"}
+
+// told are the receipts of a case with a subtype.
+func (r *rig) told(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
+	r.t.Helper()
+	trail, err := r.Receipts(context.Background(), "acme", of.Case, 0, 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, rc := range trail {
+		if rc.Subtype != subtype {
+			continue
+		}
+		p, err := rc.Payload()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	var no *RefusedError
+	if _, err := r.ReleaseHold(ctx, "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateNotHeld {
+		t.Errorf("release of what nobody holds: %v", err)
+	}
+	d, err := r.Hold(ctx, "acme", letter.Run, please)
+	if err != nil || !d.Held || d.HoldReason != please.Reason || d.ExpiresAt != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if _, err := r.Hold(ctx, "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateHeld {
+		t.Errorf("held again: %v", err)
+	}
+	if again, err := r.Desk(ctx, "acme", letter.Run); err != nil || again != d {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if d, err = r.ReleaseHold(ctx, "acme", letter.Run, please); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	placed, released := r.told(letter, receipts.HoldPlaced), r.told(letter, receipts.HoldReleased)
+	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != please.Reason {
+		t.Errorf("%+v, %+v", placed, released)
+	}
+	r.sound()
+}
+
+func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter, paid := r.dead(1, func(Call) Answer { return refused() }), r.mustSubmit(release(2))
+	r.atRest()
+	ctx := context.Background()
+	for field, q := range map[string]HoldRequest{"actor": {Reason: "x"}, "reason": {Actor: "user:ada", Reason: " "}} {
+		var bad *FieldError
+		if _, err := r.Hold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+		if _, err := r.ReleaseHold(ctx, "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.Hold(ctx, tenant, letter.Run, please); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+	var no *RefusedError
+	if _, err := r.Hold(ctx, "acme", paid.Run, please); !errors.As(err, &no) || no.Gate != GateNotALetter {
+		t.Errorf("hold of a run that succeeded: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
+		t.Errorf("%d desks", n)
+	}
+	r.sound()
+}
+
+// A hold keeps the evidence, not the money: a person who names the letter may fork it.
+func TestAPersonMayForkAHeldLetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	var no *RefusedError
+	if _, err := r.Hold(context.Background(), "acme", letter.Run, please); !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterForked {
+		t.Errorf("hold of a forked letter: %v", err)
+	}
+	r.sound()
+}
+
+func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			var no *RefusedError
+			if _, err := r.Hold(context.Background(), "acme", letter.Run, please); err != nil && (!errors.As(err, &no) || no.Gate != GateHeld) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(r.told(letter, receipts.HoldPlaced)); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+	r.sound()
+}
+
+func TestNoSecretOfAPersonEntersTheDesk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	q := please
+	q.Reason = "paid with card 4111 1111 1111 1111"
+	d, err := r.Hold(context.Background(), "acme", letter.Run, q)
+	if err != nil || strings.Contains(d.HoldReason, "4111") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if p := r.told(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
+		t.Errorf("the receipt says %q", p[0].Reason)
+	}
+}

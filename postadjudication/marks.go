@@ -1,0 +1,64 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// MarkRequest says what somebody thinks of a letter. A nil mark stays as it is.
+type MarkRequest struct {
+	Actor                string // required
+	Reason               string // required
+	ReprocessEligible    *bool  // trying again is worth while
+	ManualReviewRequired *bool  // a person should look first
+}
+
+func (q MarkRequest) validate() error {
+	errs := []error{named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
+		errs = append(errs, &FieldError{Field: "marks", Problem: "reprocess_eligible or manual_review_required must be given"})
+	}
+	return errors.Join(errs...)
+}
+
+// Mark marks an open letter. What nobody has marked follows from how it died: trying
+// again is worth while when nothing was executed and only the attempts ran out, and a
+// person must look when money is unknown. Marks steer people and rules; they open no
+// gate, and close none.
+func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, q MarkRequest) (Desk, error) {
+	if err := q.validate(); err != nil {
+		return Desk{}, err
+	}
+	at := s.now()
+	return s.desked(ctx, tenant, id, func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+		desk, changes := f.Desk, []string{}
+		for _, m := range []struct {
+			name string
+			said *bool
+			to   **bool
+		}{{"reprocess_eligible", q.ReprocessEligible, &desk.Reprocess}, {"manual_review_required", q.ManualReviewRequired, &desk.Review}} {
+			if m.said != nil {
+				*m.to = m.said
+				changes = append(changes, m.name+"="+strconv.FormatBool(*m.said))
+			}
+		}
+		desk.MarkReason = clean(q.Reason, 1024)
+		ch := deskChange(f, move, desk)
+		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.Marked, Actor: q.Actor, At: at, Payload: receipts.Payload{
+			Reason: desk.MarkReason, Changes: strings.Join(changes, " ")}}}
+		return ch, nil
+	})
+}
+
+// The marks of a letter that nobody has marked.
+func reprocessEligible(r background.Run) bool {
+	return r.Class == NotExecuted && r.Reason == background.ReasonRetryExhausted
+}
+
+func manualReviewRequired(r background.Run) bool { return r.UnknownOpen > 0 }

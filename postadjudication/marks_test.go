@@ -1,0 +1,77 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	spent, final, unknown := r.dead(1, func(Call) Answer { return busy429() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	for _, c := range []struct {
+		letter            Submitted
+		reprocess, review bool
+	}{{spent, true, false}, {final, false, false}, {unknown, false, true}} {
+		if d, err := r.Desk(ctx, "acme", c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	q := MarkRequest{Actor: "user:ada", Reason: "the account is open again", ReprocessEligible: ptr(true)}
+	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
+		t.Errorf("%+v, %v", d, err)
+	}
+	q = MarkRequest{Actor: "user:ben", Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
+	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
+		t.Errorf("%+v, %v", d, err)
+	}
+	told := r.told(final, receipts.Marked)
+	if len(told) != 2 || told[0].Changes != "reprocess_eligible=true" || told[1].Changes != "manual_review_required=true" {
+		t.Errorf("%+v", told)
+	}
+	r.sound()
+}
+
+// A mark opens no gate: unknown money that is marked stays to be reconciled.
+func TestAMarkIsNoKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = 0
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	letter := r.dead(1, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
+		t.Fatal(err)
+	}
+	var no *RefusedError
+	if _, err := r.Fork(ctx, "acme", letter.Run, again); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+		t.Errorf("%v", err)
+	}
+	r.sound()
+}
+
+func TestAMarkSaysSomethingAndWhy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	for field, q := range map[string]MarkRequest{
+		"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {Actor: "user:ada", ReprocessEligible: ptr(true)}, "marks": {Actor: "user:ada", Reason: "x"},
+	} {
+		var bad *FieldError
+		if _, err := r.Mark(context.Background(), "acme", letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if n := len(r.told(letter, receipts.Marked)); n != 0 {
+		t.Errorf("%d receipts", n)
+	}
+}

@@ -1,0 +1,371 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// keeper is a process that looks after letters and executes nothing, with a clock
+// that the test moves.
+type keeper struct {
+	*rig
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (k *keeper) at(ahead time.Duration) *keeper {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ahead = ahead
+	return k
+}
+
+func (r *rig) keeper(change ...func(*Config)) *keeper {
+	k := &keeper{}
+	clock := func(c *Config) {
+		c.Now = func() time.Time {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return time.Now().Add(k.ahead)
+		}
+	}
+	k.rig = joinRig(r.t, r.url, r.redis, r.escrow, append([]func(*Config){clock}, change...)...)
+	return k
+}
+
+func (k *keeper) prune(want PruneReport) {
+	k.t.Helper()
+	want.Alone = true
+	if got, err := k.Prune(context.Background()); err != nil || got != want {
+		k.t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+func inArchive(t testing.TB) func(*Config) {
+	a, err := ArchiveDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *Config) { c.Archive = a }
+}
+
+// archivedLetters are what the archive holds of a family, by run.
+func (k *keeper) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
+	k.t.Helper()
+	out := map[background.RunID]ArchivedLetter{}
+	for l, err := range k.Archived(context.Background(), tenant, family) {
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if _, twice := out[l.Run]; twice {
+			k.t.Errorf("letter %s is read twice", l.Run)
+		}
+		out[l.Run] = l
+	}
+	return out
+}
+
+func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.untilArchived(r.desk(), 1, onlyQueue)
+	k := r.keeper(inArchive(t))
+	k.at(172 * day).prune(PruneReport{})
+	k.at(174 * day).prune(PruneReport{Warned: 1})
+	k.prune(PruneReport{})
+	if n, err := k.Expiring(context.Background(), 7*day); err != nil || n[Family] != 1 {
+		t.Errorf("%v, %v", n, err)
+	}
+	k.at(180 * day).prune(PruneReport{Pruned: 1})
+	k.prune(PruneReport{})
+
+	ending, expired := r.told(letter, receipts.RetentionEnding), r.told(letter, receipts.RetentionExpired)
+	if len(ending) != 1 || len(expired) != 1 || !ending[0].ExpiresAt.Equal(expired[0].ExpiresAt) || expired[0].ReasonCode != "max_age" {
+		t.Fatalf("%+v, %+v", ending, expired)
+	}
+	kept, ok := k.archivedLetters("acme", Family)[letter.Run]
+	if !ok || kept.Transaction != "txr_1" || kept.Error == nil || kept.Error.Message != "account closed" || kept.Settlement.Reserved != 1000 || !json.Valid(kept.Request) {
+		t.Errorf("archived %+v", kept)
+	}
+	if !strings.HasPrefix(expired[0].Archive, "acme/settlement/") {
+		t.Errorf("the receipt names %q", expired[0].Archive)
+	}
+	if st, err := r.Status(context.Background(), "acme", letter.Run); err != nil || st.Letter != background.LetterPurged {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, again); !errors.Is(err, ErrNotFound) {
+		t.Errorf("fork of what is gone: %v", err)
+	}
+	if _, err := r.Desk(context.Background(), "acme", letter.Run); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the desk of what is gone: %v", err)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
+		t.Errorf("case %+v", c)
+	}
+	if _, err := r.desk().GetTaskInfo(onlyQueue, letter.Run.String()+".1"); !errors.Is(err, asynq.ErrTaskNotFound) {
+		t.Errorf("the mirror: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.desk`); n != 0 {
+		t.Errorf("%d desks", n)
+	}
+	r.sound()
+	if types := r.eventTypes(letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
+		t.Errorf("events %v", types)
+	}
+}
+
+// eventTypes are what the events tell of a run, in order.
+func (r *rig) eventTypes(run background.RunID) (types []receipts.EventType) {
+	r.t.Helper()
+	var after Position
+	for {
+		page, next, err := r.Events(context.Background(), "acme", after, 1000)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, e := range page {
+			if e.Run == run {
+				types = append(types, e.Type)
+			}
+		}
+		if len(page) == 0 {
+			return types
+		}
+		after = next
+	}
+}
+
+func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	held, unknown := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return noAnswer() })
+	ctx := context.Background()
+	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	k := r.keeper(inArchive(t)).at(4000 * day)
+	k.prune(PruneReport{})
+	if n, err := k.Expiring(ctx, 7*day); err != nil || n[Family] != 0 {
+		t.Errorf("%v, %v", n, err)
+	}
+	if _, err := r.Fork(ctx, "acme", held.Run, ForkRequest{}); err == nil {
+		t.Error("forked by nobody")
+	}
+	if _, err := r.ReleaseHold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{Actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+		t.Fatal(err)
+	}
+	k.prune(PruneReport{Warned: 2, Pruned: 2})
+	if n := len(k.archivedLetters("acme", Family)); n != 2 {
+		t.Errorf("%d archived", n)
+	}
+	r.sound()
+}
+
+func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
+	t.Parallel()
+	chores := Plain{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+	}}
+	with := func(c *Config) { c.Families = []Plain{chores} }
+	r := newRig(t, with).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"dust":true}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	k := r.keeper(with).at(181 * day)
+	k.prune(PruneReport{Warned: 2, Pruned: 1, Unarchived: 1})
+	if st := k.Stats().Retention; st.Rounds != 1 || st.Pruned != 1 || st.Warned != 2 || st.Unarchived != 1 {
+		t.Errorf("%+v", st)
+	}
+	if d, err := r.Desk(context.Background(), "acme", letter.Run); err != nil || d.ExpiresAt == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
+		t.Error("the payload of a task that is gone stays")
+	}
+	if told := r.told(task, receipts.RetentionExpired); len(told) != 1 || told[0].Archive != "" {
+		t.Errorf("%+v", told)
+	}
+	r.sound()
+}
+
+func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
+	t.Parallel()
+	with := func(c *Config) {
+		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		}}}
+		c.Retention = []RetentionRule{{Family: "chores", MaxCount: 3}}
+	}
+	r := newRig(t, with).work()
+	ctx := context.Background()
+	var mine []Submitted
+	for i := range 6 {
+		s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.atRest()
+		if mine = append(mine, s); i < 2 {
+			if _, err := r.SubmitTask(ctx, Task{Tenant: "other", Family: "chores"}); err != nil {
+				t.Fatal(err)
+			}
+			r.atRest()
+		}
+	}
+	if _, err := r.Hold(ctx, "acme", mine[1].Run, please); err != nil {
+		t.Fatal(err)
+	}
+	r.keeper(with).prune(PruneReport{Pruned: 2})
+	for i, s := range mine {
+		st, err := r.Status(ctx, "acme", s.Run)
+		if want := map[bool]background.Letter{true: background.LetterPurged, false: background.LetterOpen}[i == 0 || i == 2]; err != nil || st.Letter != want {
+			t.Errorf("letter %d is %s, %v", i, st.Letter, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 2 {
+		t.Errorf("%d letters of another tenant are left", n)
+	}
+	if told := r.told(mine[0], receipts.RetentionExpired); len(told) != 1 || told[0].ReasonCode != "max_count" {
+		t.Errorf("%+v", told)
+	}
+	r.sound()
+}
+
+// torn is an archive whose process dies when a file is written, and before anybody
+// learns of it.
+type torn struct {
+	Archive
+	left int
+}
+
+var errTorn = errors.New("the process died")
+
+func (a *torn) Put(ctx context.Context, name string, content []byte) error {
+	if err := a.Archive.Put(ctx, name, content); err != nil || a.left == 0 {
+		return err
+	}
+	a.left--
+	return errTorn
+}
+
+func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	const n = 5
+	for i := range n {
+		r.dead(i, func(Call) Answer { return refused() })
+	}
+	k := r.keeper(inArchive(t), func(c *Config) { c.Archive = &torn{c.Archive, 2} }).at(200 * day)
+	for range 2 {
+		if _, err := k.Prune(context.Background()); !errors.Is(err, errTorn) {
+			t.Fatalf("%v", err)
+		}
+		if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != n {
+			t.Fatalf("%d letters are open", open)
+		}
+	}
+	k.prune(PruneReport{Pruned: n})
+	if kept := k.archivedLetters("acme", Family); len(kept) != n {
+		t.Errorf("%d archived", len(kept))
+	}
+	r.sound()
+}
+
+// Only one prunes at a time; and where the lock was lost, two do no harm.
+func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	const n = 60
+	all := make([]Adjudication, n)
+	for i := range all {
+		all[i] = release(i)
+	}
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	if _, errs := r.SubmitBatch(context.Background(), all); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	r.atRest()
+	archive := inArchive(t)
+	a, b := r.keeper(archive).at(181*day), r.keeper(archive).at(181*day)
+	var both sync.WaitGroup
+	taken := make(chan int, 4)
+	for _, k := range []*keeper{a, b, a, b} {
+		both.Go(func() {
+			var report PruneReport
+			for _, rule := range k.retention.all() {
+				if err := k.pruneBy(context.Background(), rule, &report); err != nil {
+					t.Error(err)
+				}
+			}
+			taken <- report.Pruned
+		})
+	}
+	both.Wait()
+	close(taken)
+	sum := 0
+	for t := range taken {
+		sum += t
+	}
+	rest, err := a.Prune(context.Background())
+	if err != nil || sum+rest.Pruned != n {
+		t.Errorf("%d and %+v, %v", sum, rest, err)
+	}
+	if told := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); told != n {
+		t.Errorf("%d receipts", told)
+	}
+	if told := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); told != n {
+		t.Errorf("%d announcements", told)
+	}
+	if kept := a.archivedLetters("acme", Family); len(kept) != n {
+		t.Errorf("%d archived", len(kept))
+	}
+	held := make(chan struct{})
+	alone := make(chan bool, 1)
+	_, err = a.journal.WhilePruning(context.Background(), func() error {
+		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Alone }()
+		<-held
+		return nil
+	})
+	if err != nil || <-alone {
+		t.Errorf("two pruned at a time, %v", err)
+	}
+	if got, err := b.Prune(context.Background()); err != nil || !got.Alone {
+		t.Errorf("the lock was kept: %+v, %v", got, err)
+	}
+	r.sound()
+}
+
+// A round that is due is made without anybody asking for it.
+func TestRunPrunesByItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	r.dead(1, func(Call) Answer { return refused() })
+	r.stopWork()
+	k := r.keeper(inArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
+	k.work()
+	r.until("the letter is gone", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
+	k.stopWork()
+	r.sound()
+}

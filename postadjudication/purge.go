@@ -1,0 +1,223 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// PurgeRequest asks for open letters to be removed. What stays is what always stays:
+// cases, reservations and receipts.
+type PurgeRequest struct {
+	Actor     string        // required
+	Reason    string        // required
+	Filter    LetterFilter  // which letters; it must say something, else OlderThan must
+	OlderThan time.Duration // since their death; 0: of any age
+	// Confirm must be the number of letters that PlanPurge counts, in digits. When
+	// another number would be purged by now, nothing is.
+	Confirm string
+}
+
+// ClearRequest asks for all open letters of a family to be removed.
+type ClearRequest struct {
+	Actor   string // required
+	Reason  string // required
+	Family  string // required
+	Confirm string // must be the name of the family
+}
+
+// PurgePlan is what a purge would do now.
+type PurgePlan struct {
+	Letters int              `json:"letters"` // that would be purged
+	Money   map[string]int64 `json:"money"`   // that stays reserved for them: currency -> minor units
+	Held    int              `json:"held"`    // that would be passed by
+	Unknown int              `json:"unknown"` // likewise: nobody knows where their money is
+}
+
+// Purged is what a purge did.
+type Purged struct {
+	Letters int `json:"letters"`
+	Held    int `json:"held"`     // passed by
+	Unknown int `json:"unknown"`  // passed by
+	MovedOn int `json:"moved_on"` // forked, reconciled or held while the purge went on
+}
+
+// PlanPurge counts what Purge would do. Actor, reason and confirmation are not needed
+// for it.
+func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) (PurgePlan, error) {
+	list, err := s.toPurge(tenant, q)
+	if err != nil {
+		return PurgePlan{}, err
+	}
+	return planOf(ctx, list)
+}
+
+// Purge removes the open letters that a filter selects, oldest or newest first, in
+// batches: with a receipt each, into the archive if there is one, with their mirrors.
+// Held letters, unknown money and runs that are alive are never touched. When it
+// stops half way, because ctx ends or the database can't be reached, what it did is
+// done; asked again, with a new number to confirm, it does the rest.
+func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
+	list, err := s.toPurge(tenant, q)
+	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+		return Purged{}, err
+	}
+	plan, err := planOf(ctx, list)
+	if err != nil {
+		return Purged{}, err
+	}
+	if q.Confirm != strconv.Itoa(plan.Letters) {
+		return Purged{}, &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", plan.Letters)}
+	}
+	return s.purge(ctx, list, q.Actor, q.Reason)
+}
+
+// PlanClear counts what Clear would do.
+func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) (PurgePlan, error) {
+	list, err := s.toClear(tenant, q)
+	if err != nil {
+		return PurgePlan{}, err
+	}
+	return planOf(ctx, list)
+}
+
+// Clear removes all open letters of a family that died before it was called, as Purge
+// does.
+func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
+	list, err := s.toClear(tenant, q)
+	if err == nil && q.Confirm != q.Family {
+		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to go"}
+	}
+	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+		return Purged{}, err
+	}
+	return s.purge(ctx, list, q.Actor, q.Reason)
+}
+
+// pages gives letters page by page, each page with their state as it is then; an
+// empty page ends them. It begins anew with every call of its maker.
+type pages func(ctx context.Context) (next func() ([]postgres.Filed, error))
+
+// toClear are all open letters of a family.
+func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
+	_, known := s.retention.families[q.Family]
+	switch {
+	case tenant == "":
+		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+	case !known:
+		return nil, &FieldError{Field: "family", Problem: "must be the name of a family"}
+	}
+	died := s.now()
+	return func(ctx context.Context) func() ([]postgres.Filed, error) {
+		var after postgres.FiledPlace
+		return func() ([]postgres.Filed, error) {
+			page, err := s.journal.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
+			if len(page) > 0 {
+				last := page[len(page)-1].Run
+				after = postgres.FiledPlace{DeadAt: last.DeadAt, Run: last.ID}
+			}
+			return page, err
+		}
+	}, nil
+}
+
+func planOf(ctx context.Context, list pages) (PurgePlan, error) {
+	plan := PurgePlan{Money: map[string]int64{}}
+	for next := list(ctx); ; {
+		page, err := next()
+		if err != nil || len(page) == 0 {
+			return plan, err
+		}
+		for _, f := range page {
+			switch keeps(f) {
+			case "":
+				plan.Letters++
+				if f.Case.Currency != "" {
+					plan.Money[f.Case.Currency] += f.Case.State.Reserved
+				}
+			case GateHeld:
+				plan.Held++
+			case GateReconcileFirst:
+				plan.Unknown++
+			}
+		}
+	}
+}
+
+func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (Purged, error) {
+	var out Purged
+	reason = clean(reason, 1024)
+	for next := list(ctx); ; {
+		page, err := next()
+		if err != nil || len(page) == 0 {
+			return out, err
+		}
+		var due []postgres.Filed
+		for _, f := range page {
+			switch keeps(f) {
+			case "":
+				due = append(due, f)
+			case GateHeld:
+				out.Held++
+			case GateReconcileFirst:
+				out.Unknown++
+			default:
+				out.MovedOn++
+			}
+		}
+		done, err := s.purgeAll(ctx, due, actor, reason)
+		out.Letters += done
+		if err != nil {
+			return out, err
+		}
+		out.MovedOn += len(due) - done
+	}
+}
+
+// purgeAll takes letters that may be taken, and tries once more with those that were
+// locked or have changed since they were read.
+func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, actor, reason string) (taken int, err error) {
+	at := s.now()
+	receipt := func(f postgres.Filed, archive string) receipts.Draft {
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{
+			Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}}
+	}
+	for try := 0; try < 2 && len(due) > 0; try++ {
+		done, err := s.retire(ctx, due, at, receipt)
+		taken += len(done)
+		if err != nil || len(done) == len(due) {
+			return taken, err
+		}
+		if due, err = s.leftOf(ctx, due, done); err != nil {
+			return taken, err
+		}
+	}
+	return taken, nil
+}
+
+// leftOf reads the letters that were not taken, and gives those that may be.
+func (s *Service) leftOf(ctx context.Context, due []postgres.Filed, done []background.Run) (left []postgres.Filed, err error) {
+	taken := make(map[background.RunID]bool, len(done))
+	for _, r := range done {
+		taken[r.ID] = true
+	}
+	var ids []background.RunID
+	for _, f := range due {
+		if !taken[f.Run.ID] {
+			ids = append(ids, f.Run.ID)
+		}
+	}
+	now, err := s.journal.Filed(ctx, ids...)
+	for _, f := range now {
+		if keeps(f) == "" {
+			left = append(left, f)
+		}
+	}
+	return left, err
+}

@@ -1,0 +1,154 @@
+package postadjudication
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/sosodev/duration"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// RetentionRule says how long open letters of a family, or of one of its queues, are
+// kept. What no rule is about is kept for DefaultMaxAge, whatever its number.
+type RetentionRule struct {
+	Family string // "settlement", or the name of a Plain
+	Queue  string // one of the family's, such as "settlement:0"; empty: all that have no rule of their own
+	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
+	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge.
+	MaxAge string
+	// MaxCount keeps only the newest of each tenant, so that no tenant's letters make
+	// room for another's. 0 means any number.
+	MaxCount int
+}
+
+// DefaultMaxAge is how long letters are kept that no rule is about.
+const DefaultMaxAge = "P180D"
+
+// expiringWithin is how long before its end a letter counts as expiring; of what is
+// kept for less than four times as long, a quarter.
+const expiringWithin = 7 * 24 * time.Hour
+
+// longestAge is what a time.Duration holds with room to spare.
+const longestAge = 200 * 365 * 24 * time.Hour
+
+var isoDuration = regexp.MustCompile(`^P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+S)?)?$`)
+
+// maxAge reads an ISO 8601 duration that is worth waiting for.
+func maxAge(text string) (time.Duration, error) {
+	d, err := duration.Parse(text)
+	if err != nil || !isoDuration.MatchString(text) || text[len(text)-1] == 'T' {
+		return 0, fmt.Errorf("%q is not an ISO 8601 duration such as P180D or PT36H", text)
+	}
+	years := d.Years + d.Months/12 + d.Weeks/52 + d.Days/365 + (d.Hours+d.Minutes/60+d.Seconds/3600)/(365*24)
+	if years > longestAge.Hours()/(365*24) {
+		return 0, fmt.Errorf("%s is more than 200 years", text)
+	}
+	if age := d.ToTimeDuration(); age > 0 {
+		return age, nil
+	}
+	return 0, fmt.Errorf("%s is no time at all", text)
+}
+
+// retention is one rule, read.
+type retention struct {
+	postgres.Shelf
+	maxAge   time.Duration
+	maxCount int
+}
+
+// money reports whether the rule is about letters that may only go into an archive.
+func (r retention) money() bool { return r.Family == Family }
+
+func (r retention) expiresAt(died time.Time) time.Time { return died.Add(r.maxAge) }
+
+// over is the death of letters whose retention is over at a time.
+func (r retention) over(at time.Time) time.Time { return at.Add(-r.maxAge) }
+
+// nearing is the death of letters that expire soon after a time.
+func (r retention) nearing(at time.Time) time.Time {
+	return at.Add(min(expiringWithin, r.maxAge/4) - r.maxAge)
+}
+
+// retentions are the rules of all families: one for each family, and one for each
+// queue with a rule of its own, which is exempt from its family's.
+type retentions struct {
+	families map[string]retention
+	queues   map[string]retention
+}
+
+// of is the rule that a letter is kept by.
+func (r retentions) of(family, queue string) retention {
+	if own, ok := r.queues[queue]; ok && own.Family == family {
+		return own
+	}
+	return r.families[family]
+}
+
+// all are the rules in a fixed order.
+func (r retentions) all() (out []retention) {
+	for _, name := range slices.Sorted(maps.Keys(r.families)) {
+		out = append(out, r.families[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.queues)) {
+		out = append(out, r.queues[name])
+	}
+	return out
+}
+
+// newRetentions reads the rules for the families that there are.
+func newRetentions(rules []RetentionRule, families []string) (retentions, error) {
+	out := retentions{families: map[string]retention{}, queues: map[string]retention{}}
+	def, err := maxAge(DefaultMaxAge)
+	if err != nil {
+		return out, err
+	}
+	for _, f := range families {
+		out.families[f] = retention{Shelf: postgres.Shelf{Family: f}, maxAge: def}
+	}
+	ruled := map[[2]string]bool{}
+	for i, rule := range rules {
+		read, err := rule.read(out, def)
+		if err == nil && ruled[[2]string{rule.Family, rule.Queue}] {
+			err = fmt.Errorf("there are two rules for %s %s", rule.Family, rule.Queue)
+		}
+		if err != nil {
+			return out, fmt.Errorf("postadjudication: Config.Retention[%d]: %w", i, err)
+		}
+		ruled[[2]string{rule.Family, rule.Queue}] = true
+		if rule.Queue == "" {
+			out.families[rule.Family] = read
+		} else {
+			out.queues[rule.Queue] = read
+		}
+	}
+	for name, own := range out.queues {
+		f := out.families[own.Family]
+		f.Except = append(f.Except, name)
+		slices.Sort(f.Except)
+		out.families[own.Family] = f
+	}
+	return out, nil
+}
+
+func (rule RetentionRule) read(known retentions, def time.Duration) (retention, error) {
+	r := retention{Shelf: postgres.Shelf{Family: rule.Family, Queue: rule.Queue}, maxAge: def, maxCount: rule.MaxCount}
+	if _, ok := known.families[rule.Family]; !ok {
+		return r, fmt.Errorf("there is no family %q", rule.Family)
+	}
+	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
+		return r, fmt.Errorf("queue %q is none of the family's, which look like %s:0", rule.Queue, rule.Family)
+	}
+	if rule.MaxCount < 0 {
+		return r, fmt.Errorf("MaxCount is negative")
+	}
+	if rule.MaxAge == "" {
+		return r, nil
+	}
+	var err error
+	r.maxAge, err = maxAge(rule.MaxAge)
+	return r, err
+}

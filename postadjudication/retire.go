@@ -1,0 +1,89 @@
+package postadjudication
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// keeps tells why a letter may not be taken, neither by retention nor by a person
+// who purges; empty when it may.
+func keeps(f postgres.Filed) Gate {
+	switch {
+	case f.Run.State != background.DeadLettered:
+		return GateNotALetter
+	case f.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	case f.Run.Class == Unknown || f.Run.UnknownOpen > 0:
+		return GateReconcileFirst
+	case f.Desk.Held:
+		return GateHeld
+	}
+	return ""
+}
+
+// retire takes letters, of any tenants: it archives them if there is an archive, then
+// closes them as purged with their receipts, then removes their mirrors. A letter that
+// has changed since it was read is left as it is. When the process dies between the
+// steps, the letters are still open and are taken, and archived, again; a mirror that
+// stays goes with the next look at the mirrors.
+func (s *Service) retire(ctx context.Context, letters []postgres.Filed, at time.Time, receipt func(f postgres.Filed, archive string) receipts.Draft) (done []background.Run, err error) {
+	letters = slices.Clone(letters)
+	slices.SortStableFunc(letters, func(a, b postgres.Filed) int {
+		return cmp.Or(cmp.Compare(a.Run.Tenant, b.Run.Tenant), cmp.Compare(a.Run.Family, b.Run.Family))
+	})
+	for len(letters) > 0 {
+		n := 1
+		for n < len(letters) && letters[n].Run.Tenant == letters[0].Run.Tenant && letters[n].Run.Family == letters[0].Run.Family {
+			n++
+		}
+		some, err := s.retireOf(ctx, letters[:n], at, receipt)
+		if err != nil {
+			return done, err
+		}
+		done, letters = append(done, some...), letters[n:]
+	}
+	return done, nil
+}
+
+// retireOf takes letters of one tenant and family.
+func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at time.Time, receipt func(postgres.Filed, string) receipts.Draft) (done []background.Run, err error) {
+	name := ""
+	if s.archive != nil {
+		if name, err = s.archived(ctx, letters, at); err != nil {
+			return nil, err
+		}
+	}
+	changes := make([]postgres.Change, len(letters))
+	for i, f := range letters {
+		changes[i] = retired(f, receipt(f, name))
+	}
+	written, err := s.journal.MoveFiled(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	for i, ok := range written {
+		if ok {
+			done = append(done, changes[i].After.Run)
+		}
+	}
+	if err := s.manager.Unmirror(ctx, done); err != nil {
+		s.log.Warn("mirrors of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
+	}
+	return done, nil
+}
+
+// retired is the change that closes a letter as purged. Case, escrow and reservation
+// stay as they are: what was decided is still to be settled by somebody.
+func retired(f postgres.Filed, receipt receipts.Draft) postgres.Change {
+	move, after := newID(), f.Snapshot
+	after.Run.Letter, after.Run.LastMove = background.LetterPurged, move
+	return postgres.Change{Move: move, Before: f.Snapshot, After: after, Beside: postgres.Cleared{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt}}
+}
