@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -33,12 +34,16 @@ type Journal struct {
 	sequence  *sql.DB       // sequencers, each with a connection that keeps the lock
 	committed chan struct{} // this process has written receipts
 
-	moves  *batcher[*sealed, receipts.CaseID, verdict]
-	opens  *batcher[*sealed, subject, opened]
-	finds  *batcher[background.RunID, background.RunID, Snapshot]
-	move   bound
-	open   bound
-	find   bound
+	moves *batcher[*sealed, receipts.CaseID, verdict]
+	opens *batcher[*sealed, subject, opened]
+	finds *batcher[background.RunID, background.RunID, Snapshot]
+	move  bound
+	open  bound
+	find  bound
+
+	hotMove   bound
+	freshOpen bound
+
 	recent *lru.Cache[background.RunID, Snapshot] // what this process last saw; only ever a hint
 	known  *lru.Cache[escrowName, struct{}]
 }
@@ -65,13 +70,21 @@ var plans = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
+// batchSettings are those of the connections that write batches: they also take
+// binaryColumns.
+func batchSettings() map[string]string {
+	out := map[string]string{"binary_parameters": "yes"}
+	maps.Copy(out, plans)
+	return out
+}
+
 // Open connects to a database whose schema is current. It returns ErrSchema when
 // it is not, without changing anything.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
 	quiet := newSilence()
-	if j.hot, err = pool(databaseURL, 6, plans, quiet.within(silenceLimit)); err != nil {
+	if j.hot, err = pool(databaseURL, 6, batchSettings(), quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
 	if j.openLane, err = newLane(databaseURL, quiet); err != nil {
@@ -111,6 +124,12 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if j.open, err = bind(ctx, j.hot, trying(openSQL)); err != nil {
+		return err
+	}
+	if j.hotMove, err = bind(ctx, j.hot, hotSQL); err != nil {
+		return err
+	}
+	if j.freshOpen, err = bind(ctx, j.hot, freshSQL); err != nil {
 		return err
 	}
 	if j.find, err = bind(ctx, j.hot, byRunsSQL); err != nil {
