@@ -167,7 +167,7 @@ func tellBrake(ctx context.Context, tx *sql.Tx, id receipts.CaseID, was, now bac
 		return err
 	}
 	copy(before.Head.Link[:], link)
-	row, err := seal(Change{Before: Snapshot{Case: before}, After: Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
+	row, err := seal(&Change{Before: Snapshot{Case: before}, After: Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
 	if err != nil {
 		return err
 	}

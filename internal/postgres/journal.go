@@ -44,7 +44,7 @@ type Journal struct {
 	hotMove   bound
 	freshOpen bound
 
-	recent *lru.Cache[background.RunID, Snapshot] // what this process last saw; only ever a hint
+	recent *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
 	known  *lru.Cache[escrowName, struct{}]
 }
 
@@ -135,7 +135,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.find, err = bind(ctx, j.hot, byRunsSQL); err != nil {
 		return err
 	}
-	if j.recent, err = lru.New[background.RunID, Snapshot](recentSize); err != nil {
+	if j.recent, err = lru.New[background.RunID, *Snapshot](recentSize); err != nil {
 		return err
 	}
 	j.known, err = lru.New[escrowName, struct{}](knownSize)
