@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
 
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -166,17 +168,31 @@ func (a Adjudication) content(canonical json.RawMessage) [32]byte {
 // request is what the escrow service is sent, on every attempt the same bytes:
 // RFC 8785 canonical JSON.
 func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
-	plain, err := json.Marshal(map[string]any{
-		"adjudication_id": a.AdjudicationID, "amount": a.Amount, "escrow_reference": a.EscrowReference,
-		"generation": a.Generation, "held": a.Held, "outcome": a.Outcome, "payload": payload,
-		"submission_receipt_id": a.SubmissionReceiptID, "tenant": a.Tenant, "transaction_receipt_id": a.TransactionReceiptID,
-	})
-	if err != nil {
-		return nil, &FieldError{Field: "payload", Problem: err.Error()}
+	canonical := []byte("{}")
+	if string(payload) != "{}" {
+		var err error
+		if canonical, err = jcs.Transform(payload); err != nil {
+			return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+		}
 	}
-	canonical, err := jcs.Transform(plain)
-	if err != nil {
-		return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+	b := make([]byte, 0, 320+len(canonical))
+	member := func(key, value string) {
+		b = append(b, key...)
+		b = receipts.AppendText(b, value)
 	}
-	return canonical, nil
+	money := func(key string, m settlement.Money) {
+		member(key+`{"currency":`, m.Currency)
+		b = append(strconv.AppendInt(append(b, `,"minor":`...), m.Minor, 10), '}')
+	}
+	member(`{"adjudication_id":`, a.AdjudicationID)
+	money(`,"amount":`, a.Amount)
+	member(`,"escrow_reference":`, a.EscrowReference)
+	b = strconv.AppendInt(append(b, `,"generation":`...), int64(a.Generation), 10)
+	money(`,"held":`, a.Held)
+	member(`,"outcome":`, string(a.Outcome))
+	b = append(append(b, `,"payload":`...), canonical...)
+	member(`,"submission_receipt_id":`, a.SubmissionReceiptID)
+	member(`,"tenant":`, a.Tenant)
+	member(`,"transaction_receipt_id":`, a.TransactionReceiptID)
+	return append(b, '}'), nil
 }

@@ -148,42 +148,48 @@ func appendDigits(dst []byte, n, width int) []byte {
 	return append(dst, d[:width]...)
 }
 
-// quote writes a string as RFC 8785 section 3.2.2.2 says: the two-character escapes where JSON has one,
-// \u00xx in lower case for the other control characters, everything else as it is.
+// quote writes a string that every reader, and Postgres, can read back.
 func (c *canon) quote(k, s string) {
-	c.buf = append(c.buf, '"')
-	plain, ascii := 0, true
+	c.buf = AppendText(c.buf, s)
+	if strings.IndexByte(s, 0) >= 0 {
+		c.fail(k, "holds U+0000, which Postgres can't read back")
+	}
+	if !utf8.ValidString(s) {
+		c.fail(k, "is not valid UTF-8")
+	}
+}
+
+// AppendText appends s, which must be valid UTF-8, as a JSON string in the form of RFC 8785 section 3.2.2.2:
+// the two-character escapes where JSON has one, \u00xx in lower case for the other control characters,
+// everything else as it is.
+func AppendText(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	plain := 0
 	for i := 0; i < len(s); i++ {
 		b := s[i]
 		if b >= 0x20 && b != '"' && b != '\\' {
-			ascii = ascii && b < utf8.RuneSelf
 			continue
 		}
-		c.buf = append(c.buf, s[plain:i]...)
+		dst = append(dst, s[plain:i]...)
 		plain = i + 1
 		switch b {
 		case '"', '\\':
-			c.buf = append(c.buf, '\\', b)
+			dst = append(dst, '\\', b)
 		case '\b':
-			c.buf = append(c.buf, '\\', 'b')
+			dst = append(dst, '\\', 'b')
 		case '\t':
-			c.buf = append(c.buf, '\\', 't')
+			dst = append(dst, '\\', 't')
 		case '\n':
-			c.buf = append(c.buf, '\\', 'n')
+			dst = append(dst, '\\', 'n')
 		case '\f':
-			c.buf = append(c.buf, '\\', 'f')
+			dst = append(dst, '\\', 'f')
 		case '\r':
-			c.buf = append(c.buf, '\\', 'r')
-		case 0:
-			c.fail(k, "holds U+0000, which Postgres can't read back")
+			dst = append(dst, '\\', 'r')
 		default:
 			const hex = "0123456789abcdef"
-			c.buf = append(c.buf, '\\', 'u', '0', '0', hex[b>>4], hex[b&15])
+			dst = append(dst, '\\', 'u', '0', '0', hex[b>>4], hex[b&15])
 		}
 	}
-	c.buf = append(c.buf, s[plain:]...)
-	c.buf = append(c.buf, '"')
-	if !ascii && !utf8.ValidString(s) {
-		c.fail(k, "is not valid UTF-8")
-	}
+	dst = append(dst, s[plain:]...)
+	return append(dst, '"')
 }

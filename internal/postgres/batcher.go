@@ -37,7 +37,7 @@ type waiter[T, R any] struct {
 const (
 	maxBatch   = 256
 	crowd      = 4 // rows in the last batch that make lingering pay
-	lingerTime = 300 * time.Microsecond
+	lingerTime = 2 * time.Millisecond
 )
 
 func newBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []answer[R]) *batcher[T, K, R] {
@@ -83,15 +83,15 @@ func (b *batcher[T, K, R]) close() {
 func (b *batcher[T, K, R]) run() {
 	defer close(b.done)
 	for {
+		if b.last >= crowd {
+			time.Sleep(lingerTime)
+		}
 		batch, closed := b.take()
 		if len(batch) == 0 {
 			if closed {
 				return
 			}
 			<-b.wake
-			if b.last >= crowd {
-				time.Sleep(lingerTime)
-			}
 			continue
 		}
 		b.last = len(batch)

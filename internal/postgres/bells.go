@@ -2,28 +2,50 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-const waitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
+const waitingSQL = `
+SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.bell, r.due_at
+FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
   AND NOT ` + parkedSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
 
+type waitingRow struct {
+	ID      uuid.UUID `db:"id"`
+	Case    uuid.UUID `db:"case_id"`
+	Tenant  string    `db:"tenant"`
+	Family  string    `db:"family"`
+	Queue   string    `db:"queue"`
+	Target  string    `db:"target"`
+	State   string    `db:"state"`
+	Letter  string    `db:"letter"`
+	Attempt int       `db:"attempt_count"`
+	Bell    int       `db:"bell"`
+	DueAt   time.Time `db:"due_at"`
+}
+
 // Waiting lists runs that wait, are due and are not parked, oldest first, strictly after the
-// cursor. See background.Ledger.
+// cursor: of each what it takes to ring for it. See background.Ledger.
 func (j *Journal) Waiting(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	found, err := snapshots(ctx, j.reads, waitingSQL, due, after.DueAt, after.ID.String(), limit)
-	var bad unreadable
-	if errors.As(err, &bad) {
-		j.Warn(bad) // who can read them rings for them
-		err = nil
+	var rows []waitingRow
+	if err := j.reads.SelectContext(ctx, &rows, waitingSQL, due, after.DueAt, after.ID.String(), limit); err != nil {
+		return nil, unavailable(err)
 	}
-	return runs(found, err)
+	out := make([]background.Run, len(rows))
+	for i, r := range rows {
+		out[i] = background.Run{
+			ID: background.RunID(r.ID), Case: background.CaseID(r.Case), Tenant: r.Tenant, Family: r.Family, Queue: r.Queue, Target: r.Target,
+			State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, Bell: r.Bell, DueAt: r.DueAt.UTC(),
+		}
+	}
+	return out, nil
 }
 
 const ringSQL = `

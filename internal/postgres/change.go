@@ -20,7 +20,11 @@ type Decide func(Snapshot) (Change, error)
 // When it returns any other error the outcome is not known: the same move may be
 // applied again.
 func (j *Journal) Apply(ctx context.Context, id background.RunID, move background.MoveID, decide Decide) (Snapshot, error) {
-	seen, hinted := j.recent.Get(id)
+	var seen Snapshot
+	hint, hinted := j.recent.Get(id)
+	if hinted {
+		seen = *hint
+	}
 	for {
 		if !hinted {
 			var err error
@@ -39,19 +43,19 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 			}
 			return seen, err
 		}
-		after, v, err := j.first(ctx, change)
+		v, err := j.first(ctx, &change)
 		if v == lost && err == nil && !hinted && change.Beside == nil {
-			after, v, err = j.attemptAlone(ctx, change)
+			v, err = j.attemptAlone(ctx, &change)
 			if v == lost && err == nil {
-				err = j.whyLost(ctx, change)
+				err = j.whyLost(ctx, &change)
 			}
 		}
-		j.remember(id, after, v == written)
+		j.remember(id, &change.After, v == written)
 		switch {
 		case err != nil:
 			return seen, err
 		case v == written:
-			return after, nil
+			return change.After, nil
 		case v == overHeld:
 			return seen, ErrExceedsHeld
 		case ctx.Err() != nil:
@@ -62,26 +66,25 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 }
 
 // first writes a change in company, if it writes nothing beside its case.
-func (j *Journal) first(ctx context.Context, ch Change) (Snapshot, verdict, error) {
+func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
 	if ch.Beside != nil {
 		return j.attemptAlone(ctx, ch)
 	}
 	return j.attempt(ch, j.moves.do)
 }
 
-func (j *Journal) attempt(ch Change, do func(*sealed) (verdict, error)) (Snapshot, verdict, error) {
+// attempt seals a change, which puts the new head into it, and hands it over.
+func (j *Journal) attempt(ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
 	s, err := seal(ch)
 	if err != nil {
-		return ch.Before, lost, err
+		return lost, err
 	}
-	v, err := do(s)
-	after := s.After
-	return after, v, err
+	return do(s)
 }
 
 // attemptAlone writes a change that lost its guard though it was decided on what
 // had just been read: another transaction may hold the row, so this one waits.
-func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdict, error) {
+func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error) {
 	return j.attempt(ch, func(s *sealed) (verdict, error) {
 		if !j.moveLane.enter(ctx) {
 			return lost, ErrBusy
@@ -103,16 +106,17 @@ func (j *Journal) attemptAlone(ctx context.Context, ch Change) (Snapshot, verdic
 
 // remember keeps what a case looks like after our own move, as a hint for the
 // next one, and forgets it when the hint has proved wrong or the run has ended.
-func (j *Journal) remember(id background.RunID, after Snapshot, ok bool) {
+func (j *Journal) remember(id background.RunID, after *Snapshot, ok bool) {
 	if ok && after.Run.State.Live() {
-		j.recent.Add(id, after)
+		kept := *after // and not the change that it is part of
+		j.recent.Add(id, &kept)
 		return
 	}
 	j.recent.Remove(id)
 }
 
 // whyLost names the guard that a claim may lose though its case stands still.
-func (j *Journal) whyLost(ctx context.Context, ch Change) error {
+func (j *Journal) whyLost(ctx context.Context, ch *Change) error {
 	if ch.After.Run.State != background.Running {
 		return nil
 	}

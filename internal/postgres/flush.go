@@ -8,25 +8,83 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// flushMoves writes a batch of moves. A batch that the server refuses for one
-// row's value is split, so that only that row fails.
+// flushMoves writes a batch of moves: most by the statement for the moves that most
+// are, and what that does not write by the one for all. A batch that the server
+// refuses for one row's value is split, so that only that row fails.
 func (j *Journal) flushMoves(rows []*sealed) []answer[verdict] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	defer j.announce()
-	return split(rows, func(rows []*sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
+	return twice(rows, (*sealed).hot,
+		func(rows []*sealed) ([]verdict, error) { return j.applyHot(ctx, rows) },
+		func(row *sealed, v verdict) bool { return v == lost && row.After.Run.State == background.Running },
+		func(rows []*sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
 }
 
+// flushOpens writes a batch of new cases in the same way.
 func (j *Journal) flushOpens(rows []*sealed) []answer[opened] {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	defer j.announce()
-	return split(rows, func(rows []*sealed) ([]opened, error) {
-		if err := j.ensureEscrows(ctx, rows); err != nil {
-			return nil, err
+	named := make(map[escrowName]struct{}, len(rows))
+	return twice(rows, func(row *sealed) bool { return j.fresh(row, named) },
+		func(rows []*sealed) ([]opened, error) { return j.applyFresh(ctx, rows) },
+		func(_ *sealed, o opened) bool { return o.verdict == lost },
+		func(rows []*sealed) ([]opened, error) {
+			if err := j.ensureEscrows(ctx, rows); err != nil {
+				return nil, err
+			}
+			return applyOpens(ctx, j.open, "", rows)
+		})
+}
+
+// twice runs the rows that a narrow statement may write, then the others, those
+// that it left open, and all of them when it was refused as a whole, through the
+// wide one.
+func twice[R any](rows []*sealed, may func(*sealed) bool, narrow func([]*sealed) ([]R, error), again func(*sealed, R) bool, wide func([]*sealed) ([]R, error)) []answer[R] {
+	out := make([]answer[R], len(rows))
+	var first, rest []int
+	for i, row := range rows {
+		if may(row) {
+			first = append(first, i)
+		} else {
+			rest = append(rest, i)
 		}
-		return applyOpens(ctx, j.open, "", rows)
-	})
+	}
+	if len(first) > 0 {
+		values, err := narrow(pick(rows, first))
+		switch {
+		case err == nil:
+			for n, i := range first {
+				if out[i].value = values[n]; again(rows[i], values[n]) {
+					rest = append(rest, i)
+				}
+			}
+		case ofContention(err) || ofData(err):
+			rest = append(rest, first...)
+		default:
+			for _, i := range first {
+				out[i].err = unavailable(err)
+			}
+		}
+	}
+	if len(rest) > 0 {
+		for n, a := range split(pick(rows, rest), wide) {
+			out[rest[n]] = a
+		}
+	}
+	return out
+}
+
+func pick(rows []*sealed, at []int) []*sealed {
+	if len(at) == len(rows) {
+		return rows
+	}
+	out := make([]*sealed, len(at))
+	for n, i := range at {
+		out[n] = rows[i]
+	}
+	return out
 }
 
 func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {

@@ -26,7 +26,7 @@ func (Handler) point() string { return failpoint.Handler }
 
 // write waits for nobody: a handler's subject names its letter, whose case is locked.
 func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
-	row, err := seal(h.Opens)
+	row, err := seal(&h.Opens)
 	if err != nil {
 		return err
 	}

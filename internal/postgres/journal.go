@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -36,13 +37,17 @@ type Journal struct {
 	projecting *sql.DB // steps of the projection of letters
 	finding    *sql.DB // searches in it, plans pinned to what was chosen
 
-	moves  *batcher[*sealed, receipts.CaseID, verdict]
-	opens  *batcher[*sealed, subject, opened]
-	finds  *batcher[background.RunID, background.RunID, Snapshot]
-	move   bound
-	open   bound
-	find   bound
-	recent *lru.Cache[background.RunID, Snapshot] // what this process last saw; only ever a hint
+	moves *batcher[*sealed, receipts.CaseID, verdict]
+	opens *batcher[*sealed, subject, opened]
+	finds *batcher[background.RunID, background.RunID, Snapshot]
+	move  bound
+	open  bound
+	find  bound
+
+	hotMove   bound
+	freshOpen bound
+
+	recent *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
 	known  *lru.Cache[escrowName, struct{}]
 }
 
@@ -68,13 +73,21 @@ var plans = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
+// batchSettings are those of the connections that write batches: they also take
+// binaryColumns.
+func batchSettings() map[string]string {
+	out := map[string]string{"binary_parameters": "yes"}
+	maps.Copy(out, plans)
+	return out
+}
+
 // Open connects to a database whose schema is current. It returns ErrSchema when
 // it is not, without changing anything.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
 	quiet := newSilence()
-	if j.hot, err = pool(databaseURL, 6, plans, quiet.within(silenceLimit)); err != nil {
+	if j.hot, err = pool(databaseURL, 6, batchSettings(), quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
 	if j.openLane, err = newLane(databaseURL, quiet); err != nil {
@@ -122,10 +135,16 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.open, err = bind(ctx, j.hot, trying(openSQL)); err != nil {
 		return err
 	}
+	if j.hotMove, err = bind(ctx, j.hot, hotSQL); err != nil {
+		return err
+	}
+	if j.freshOpen, err = bind(ctx, j.hot, freshSQL); err != nil {
+		return err
+	}
 	if j.find, err = bind(ctx, j.hot, byRunsSQL); err != nil {
 		return err
 	}
-	if j.recent, err = lru.New[background.RunID, Snapshot](recentSize); err != nil {
+	if j.recent, err = lru.New[background.RunID, *Snapshot](recentSize); err != nil {
 		return err
 	}
 	j.known, err = lru.New[escrowName, struct{}](knownSize)

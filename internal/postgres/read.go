@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -28,62 +27,75 @@ FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
 
 // row is one line of snapshotSQL.
 type row struct {
-	ID           uuid.UUID     `db:"id"`
-	CaseID       uuid.UUID     `db:"case_id"`
-	Tenant       string        `db:"tenant"`
-	Family       string        `db:"family"`
-	RetryKey     string        `db:"retry_key"`
-	OperationKey []byte        `db:"operation_key"`
-	Queue        string        `db:"queue"`
-	Target       string        `db:"target"`
-	Policy       string        `db:"policy"`
-	Payload      []byte        `db:"payload"`
-	ParentID     uuid.NullUUID `db:"parent_id"`
-	State        string        `db:"state"`
-	Letter       string        `db:"letter"`
-	Attempt      int           `db:"attempt_count"`
-	BudgetSpent  int           `db:"budget_spent"`
-	Recoveries   int           `db:"recoveries"`
-	Class        string        `db:"class"`
-	Token        uuid.NullUUID `db:"token"`
-	SessionID    uuid.NullUUID `db:"session_id"`
-	Unheard      int64         `db:"unheard"`
-	LastMove     uuid.UUID     `db:"last_move"`
-	CancelAsked  bool          `db:"cancel_asked"`
-	CancelBy     string        `db:"cancel_by"`
-	CancelReason string        `db:"cancel_reason"`
-	DueAt        time.Time     `db:"due_at"`
-	DeadAt       sql.NullTime  `db:"dead_at"`
-	Bell         int           `db:"bell"`
-	Why          string        `db:"why"`
-	ErrorType    string        `db:"error_type"`
-	ErrorCode    string        `db:"error_code"`
-	ErrorText    string        `db:"error_text"`
-	Kind         string        `db:"kind"`
-	Subject      string        `db:"subject"`
-	EscrowID     int64         `db:"escrow_id"`
-	Reference    string        `db:"reference"`
-	Currency     string        `db:"currency"`
-	Held         int64         `db:"held"`
-	Submission   string        `db:"submission"`
-	Content      []byte        `db:"content"`
-	Progression  string        `db:"progression"`
-	ReasonCode   string        `db:"reason_code"`
-	Reason       string        `db:"reason"`
-	Lifecycle    string        `db:"lifecycle"`
-	Adjudication string        `db:"adjudication"`
-	Generation   int           `db:"generation"`
-	Asked        int64         `db:"asked"`
-	Moved        int64         `db:"moved"`
-	Reserved     int64         `db:"reserved"`
-	Released     int64         `db:"released"`
-	Refunded     int64         `db:"refunded"`
-	RunID        uuid.UUID     `db:"run_id"`
-	UnknownOpen  int           `db:"unknown_open"`
-	Epoch        int           `db:"epoch"`
-	FirstSentAt  sql.NullTime  `db:"first_sent_at"`
-	LastSeq      int64         `db:"last_seq"`
-	LastLink     []byte        `db:"last_link"`
+	ID           uuid.UUID
+	CaseID       uuid.UUID
+	Tenant       string
+	Family       string
+	RetryKey     string
+	OperationKey []byte
+	Queue        string
+	Target       string
+	Policy       string
+	Payload      []byte
+	ParentID     uuid.NullUUID
+	State        string
+	Letter       string
+	Attempt      int
+	BudgetSpent  int
+	Recoveries   int
+	Class        string
+	Token        uuid.NullUUID
+	SessionID    uuid.NullUUID
+	Unheard      int64
+	LastMove     uuid.UUID
+	CancelAsked  bool
+	CancelBy     string
+	CancelReason string
+	DueAt        time.Time
+	DeadAt       sql.NullTime
+	Bell         int
+	Why          string
+	ErrorType    string
+	ErrorCode    string
+	ErrorText    string
+	Kind         string
+	Subject      string
+	EscrowID     int64
+	Reference    string
+	Currency     string
+	Held         int64
+	Submission   string
+	Content      []byte
+	Progression  string
+	ReasonCode   string
+	Reason       string
+	Lifecycle    string
+	Adjudication string
+	Generation   int
+	Asked        int64
+	Moved        int64
+	Reserved     int64
+	Released     int64
+	Refunded     int64
+	RunID        uuid.UUID
+	UnknownOpen  int
+	Epoch        int
+	FirstSentAt  sql.NullTime
+	LastSeq      int64
+	LastLink     []byte
+}
+
+// scan reads a line in the order of snapshotSQL.
+func (r *row) scan(rows *sql.Rows) error {
+	return rows.Scan(
+		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
+		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
+		&r.SessionID, &r.Unheard, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
+		&r.Why, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
+		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
+		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink,
+	)
 }
 
 func (r *row) snapshot() (Snapshot, error) {
@@ -129,19 +141,23 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	if err != nil {
 		return nil, err
 	}
-	var lines []row
-	if err := sqlx.StructScan(rows, &lines); err != nil {
-		return nil, err
-	}
-	out := make([]Snapshot, 0, len(lines))
+	defer rows.Close()
+	var out []Snapshot
 	var bad unreadable
-	for i := range lines {
-		s, err := lines[i].snapshot()
+	for rows.Next() {
+		var line row
+		if err := line.scan(rows); err != nil {
+			return nil, err
+		}
+		s, err := line.snapshot()
 		if err != nil {
-			bad = append(bad, unreadableRun{background.RunID(lines[i].ID), err})
+			bad = append(bad, unreadableRun{background.RunID(line.ID), err})
 			continue
 		}
 		out = append(out, s)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
 	}
 	if bad != nil {
 		return out, bad

@@ -122,12 +122,12 @@ const (
 
 // sealed is a change with its receipts chained to the head it was decided on.
 type sealed struct {
-	Change
+	*Change
 	receipts []receipts.Receipt
 	head     receipts.Head
 }
 
-func seal(ch Change) (*sealed, error) {
+func seal(ch *Change) (*sealed, error) {
 	from := ch.Before.Case.Head
 	if ch.opens() {
 		from = receipts.Genesis(ch.After.Case.ID)

@@ -21,10 +21,10 @@ import (
 //	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held
 const openSQL = `
 WITH b AS MATERIALIZED (
-  SELECT t.*, hashtextextended(t.tenant || chr(31) || t.kind || chr(31) || t.subject, 7) AS lock FROM unnest(
+  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(
     $1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::text[],$9::bytea[],
     $10::text[],$11::text[],$12::text[],$13::text[],$14::text[],$15::int[],$16::bigint[],$17::uuid[],$18::bytea[]) WITH ORDINALITY
-  AS t(case_id,tenant,kind,subject,reference,currency,held,submission,content,
+  AS b(case_id,tenant,kind,subject,reference,currency,held,submission,content,
     progression,reason_code,reason,lifecycle,adjudication,generation,amount,run_id,link,n)
 ), mine AS MATERIALIZED (
   SELECT b.*, /*lock*/ AS locked FROM b
@@ -76,6 +76,9 @@ WITH b AS MATERIALIZED (
 )
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
+
+// subjectLockSQL is the key of the advisory lock that whoever creates a case holds.
+const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
 
 func openArgs(rows []*sealed) []any {
 	n := len(rows)

@@ -36,7 +36,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 	for range openTries {
 		snap, err := j.openCase(ctx, opening, func(row *sealed) (opened, error) { return j.opens.do(row) })
 		if err == nil {
-			j.recent.Add(snap.Run.ID, snap)
+			j.recent.Add(snap.Run.ID, &snap)
 		}
 		if !errors.Is(err, errExists) {
 			return snap, err
@@ -67,7 +67,7 @@ func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snap
 		if err != nil {
 			return seen, err
 		}
-		after, v, err := j.attemptAlone(ctx, ch)
+		v, err := j.attemptAlone(ctx, &ch)
 		switch {
 		case err != nil:
 			return seen, err
@@ -75,7 +75,7 @@ func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snap
 			return seen, ErrExceedsHeld
 		case v == written:
 			j.recent.Remove(seen.Run.ID)
-			return begun(after, ch), nil
+			return begun(&ch), nil
 		case ctx.Err() != nil:
 			return seen, ctx.Err()
 		}
@@ -89,7 +89,8 @@ func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snap
 }
 
 // begun is the snapshot of the run that a change began.
-func begun(after Snapshot, ch Change) Snapshot {
+func begun(ch *Change) Snapshot {
+	after := ch.After
 	if ch.New != nil {
 		after.Run = *ch.New
 	}
@@ -100,7 +101,7 @@ func begun(after Snapshot, ch Change) Snapshot {
 var errExists = errors.New("postgres: the case exists")
 
 func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (opened, error)) (Snapshot, error) {
-	row, err := seal(ch)
+	row, err := seal(&ch)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -207,7 +208,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 	if err != nil {
 		return seen, err
 	}
-	after, v, err := j.attempt(ch, func(row *sealed) (verdict, error) {
+	v, err := j.attempt(&ch, func(row *sealed) (verdict, error) {
 		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []*sealed{row})
 		if err != nil {
 			return lost, unavailable(err)
@@ -222,11 +223,11 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 	case v != written:
 		return seen, ErrBusy
 	}
-	return begun(after, ch), nil
+	return begun(&ch), nil
 }
 
 func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (Snapshot, error) {
-	row, err := seal(ch)
+	row, err := seal(&ch)
 	if err != nil {
 		return Snapshot{}, err
 	}

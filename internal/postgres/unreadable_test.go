@@ -16,15 +16,14 @@ func TestAnUnreadableRunIsPassedOver(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, other := open(t, url), open(t, url)
-	var warned int
-	other.Warn = func(error) { warned++ }
 	good, bad := submit(t, j), submit(t, j)
 	if _, err := database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	if waiting, err := other.Waiting(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 1 || waiting[0].ID != good.Run.ID || warned != 1 {
-		t.Errorf("%v, %v, warned %d times", waiting, err, warned)
+	// It rings for both: another process may read what this one can't.
+	if waiting, err := other.Waiting(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
+		t.Errorf("%v, %v", waiting, err)
 	}
 	claim := move(receipts.AttemptStarted, good.Run)
 	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, decide(claim)); err != nil {

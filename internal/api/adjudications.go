@@ -1,0 +1,224 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// mostAtOnce is how many adjudications one request may hand over.
+const mostAtOnce = 1000
+
+// Adjudication is the body of a submission, for the description: it is read by package
+// intake, as the lines of recourse submit are.
+type Adjudication struct {
+	TransactionReceiptID string          `json:"transaction_receipt_id" minLength:"1" maxLength:"128" example:"txr_1"`
+	SubmissionReceiptID  string          `json:"submission_receipt_id" minLength:"1" maxLength:"128" example:"sub_1"`
+	AdjudicationID       string          `json:"adjudication_id" minLength:"1" maxLength:"128" example:"adj_1"`
+	EscrowReference      string          `json:"escrow_reference" minLength:"1" maxLength:"128" example:"esc_1"`
+	Tenant               string          `json:"tenant,omitempty" doc:"The key's, if it is given at all"`
+	Outcome              string          `json:"outcome" enum:"release,refund"`
+	Generation           int             `json:"generation,omitempty" minimum:"1" default:"1" doc:"Higher for a re-adjudication"`
+	Amount               Money           `json:"amount" doc:"To move"`
+	Held                 Money           `json:"held" doc:"All that the escrow holds"`
+	Target               string          `json:"target,omitempty" maxLength:"64" default:"escrow" doc:"The escrow service"`
+	Payload              json.RawMessage `json:"payload,omitempty" doc:"An object for the escrow service, without secrets"`
+	Simulate             json.RawMessage `json:"simulate,omitempty" doc:"A word or words for the escrow service of the demonstration"`
+}
+
+// Money is an amount in the minor unit of its currency.
+type Money struct {
+	Minor    int64  `json:"minor" minimum:"1" example:"12500"`
+	Currency string `json:"currency" minLength:"3" maxLength:"3" example:"USD"`
+}
+
+// Submitted is what became of an adjudication that was accepted.
+type Submitted struct {
+	Reply postadjudication.Reply `json:"reply" enum:"created,deduplicated,already_executed"`
+	Run   background.RunID       `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place"`
+	Case  background.CaseID      `json:"case_id" format:"uuid"`
+	State background.State       `json:"state"`
+}
+
+// Item is what became of one of many adjudications: accepted, or why not.
+type Item struct {
+	Reply    postadjudication.Reply `json:"reply,omitempty" doc:"Absent when the item could not be read or judged: see problem"`
+	Accepted bool                   `json:"accepted"`
+	Run      *background.RunID      `json:"run_id,omitempty" format:"uuid"`
+	Case     *background.CaseID     `json:"case_id,omitempty" format:"uuid"`
+	State    background.State       `json:"state,omitempty"`
+	Problem  *Problem               `json:"problem,omitempty"`
+}
+
+// Items are the answers in the order of the request.
+type Items struct {
+	Results  []Item `json:"results"`
+	Accepted int    `json:"accepted"`
+}
+
+type batch struct {
+	Adjudications []Adjudication `json:"adjudications" minItems:"1" maxItems:"1000"`
+}
+
+type submitInput struct {
+	RawBody []byte `contentType:"application/json"`
+}
+
+type submitOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     Submitted
+}
+
+type batchOutput struct{ Body Items }
+
+func (a *API) adjudicationOperations(h huma.API) {
+	register(a, h, operation{
+		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, body: itemBody, repeats: true,
+		summary:     "Hand over an adjudication",
+		description: "201 when it is new, 200 when it was handed over before, 409 with the reply as code and the run in its way when it contradicts what is known. It is safe to repeat.",
+	}, a.submit)
+	register(a, h, operation{
+		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true,
+		summary:     "Hand over up to 1000 adjudications",
+		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat.",
+	}, a.submitBatch)
+	// huma knows the bodies as bytes: what they are is said here.
+	bodyIs[Adjudication](h, "/adjudications")
+	bodyIs[batch](h, "/adjudications/batch")
+}
+
+func bodyIs[T any](h huma.API, path string) {
+	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+	op := h.OpenAPI().Paths[Prefix+path].Post
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+}
+
+func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOutput, error) {
+	adjudication, problem := readAdjudication(in.RawBody, c)
+	if problem != nil {
+		return nil, problem
+	}
+	s, err := a.service.Submit(ctx, adjudication)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Reply.Accepted() {
+		return nil, declined(s)
+	}
+	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State}}
+	if s.Reply == postadjudication.Created {
+		out.Status, out.Location = http.StatusCreated, Prefix+"/runs/"+s.Run.String()
+	}
+	return out, nil
+}
+
+func readAdjudication(text []byte, c Caller) (postadjudication.Adjudication, *Problem) {
+	adjudication, wrong := intake.One(text, c.Tenant)
+	if len(wrong) == 0 {
+		adjudication.Actor = c.Principal
+		return adjudication, nil
+	}
+	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the adjudication can't be taken as it is")
+	for _, w := range wrong {
+		p.with(w.Field, w.Problem)
+	}
+	return adjudication, p
+}
+
+// declined tells why an adjudication was not accepted; the reply is the code.
+func declined(s postadjudication.Submitted) *Problem {
+	p := newProblem(http.StatusConflict, string(s.Reply), "%s", replyWords[s.Reply])
+	if s.Reply == postadjudication.Busy {
+		p = newProblem(http.StatusServiceUnavailable, string(s.Reply), "%s", replyWords[s.Reply]).after(1)
+	}
+	if !s.Run.IsZero() {
+		p.Run = &s.Run
+	}
+	return p
+}
+
+var replyWords = map[postadjudication.Reply]string{
+	postadjudication.DeadLettered:     "the run named died on it: fork that one",
+	postadjudication.ReconcileFirst:   "it is not known whether the run named moved money: reconcile it first",
+	postadjudication.RetryKeyMismatch: "the same generation came with other content",
+	postadjudication.StaleGeneration:  "a higher generation was accepted before",
+	postadjudication.Conflicting:      "another outcome, or a higher generation while the run named is live",
+	postadjudication.ExceedsHeld:      "the escrow holds less than this and what it has committed",
+	postadjudication.EscrowMismatch:   "the escrow is known with another sum or currency",
+	postadjudication.Busy:             "another transaction holds the case or its escrow: ask again",
+}
+
+func (a *API) submitBatch(ctx context.Context, c Caller, in *submitInput) (*batchOutput, error) {
+	texts, err := split(in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]Item, len(texts))
+	var good []postadjudication.Adjudication
+	var at []int
+	for i, text := range texts {
+		adjudication, problem := readAdjudication(text, c)
+		if problem != nil {
+			items[i].Problem = problem
+			continue
+		}
+		good, at = append(good, adjudication), append(at, i)
+	}
+	answers, errs := a.service.SubmitBatch(ctx, good)
+	out := &batchOutput{Body: Items{Results: items}}
+	for i, s := range answers {
+		item := &items[at[i]]
+		a.fill(ctx, item, s, errs[i])
+		if item.Accepted {
+			out.Body.Accepted++
+		}
+	}
+	return out, nil
+}
+
+func (a *API) fill(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
+	if err != nil {
+		told := a.refuse(ctx, err)
+		item.Problem, _ = told.(*Problem) // refuse gives nothing else
+		return
+	}
+	item.Reply, item.Accepted, item.State = s.Reply, s.Reply.Accepted(), s.State
+	if !s.Run.IsZero() {
+		item.Run, item.Case = &s.Run, &s.Case
+	}
+	if !item.Accepted {
+		item.Problem = declined(s)
+	}
+}
+
+// split takes the list of a batch apart, without looking into its items.
+func split(body []byte) ([]json.RawMessage, error) {
+	var b struct {
+		Adjudications []json.RawMessage `json:"adjudications"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&b); err != nil {
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be read").with("", "must be an object with one list, adjudications")
+	}
+	if n := len(b.Adjudications); n < 1 || n > mostAtOnce {
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with("adjudications", fmt.Sprintf("must hold 1 to %d, holds %d", mostAtOnce, n))
+	}
+	for i, text := range b.Adjudications {
+		if len(text) > itemBody {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with(fmt.Sprintf("adjudications[%d]", i), fmt.Sprintf("is over %d bytes", itemBody))
+		}
+	}
+	return b.Adjudications, nil
+}

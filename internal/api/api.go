@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Prefix is where the API is.
+const Prefix = "/api/v1"
+
+// DescriptionPath is where it says what it is. No key is needed there.
+const DescriptionPath = Prefix + "/openapi.json"
+
+// Open lets requests without a key pass, as Local with every role. It is for loopback.
+type Open struct {
+	Tenant string // of requests that name none; empty: they must
+}
+
+// Config says what an API is made of.
+type Config struct {
+	Service *postadjudication.Service
+	Open    *Open            // nil: a key is always needed
+	Log     *zap.Logger      // none when nil
+	Now     func() time.Time // time.Now when nil
+}
+
+// API serves /api/v1. It is safe for concurrent use.
+type API struct {
+	service *postadjudication.Service
+	open    *Open
+	log     *zap.Logger
+	now     func() time.Time
+	keys    *access.Keyring
+	failed  *failures // to show a key
+	refused *failures // by the table
+
+	mux         *http.ServeMux
+	description *huma.OpenAPI
+	actions     map[string]access.Action // of each operation, by its id
+	streams     chan struct{}            // room for them
+	ctx         context.Context          // ends with Stop
+	stop        context.CancelFunc
+	handler     http.Handler
+}
+
+// New makes one. Stop ends it.
+func New(c Config) (*API, error) {
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a := &API{
+		service: c.Service, open: c.Open, log: c.Log, now: c.Now, mux: http.NewServeMux(), actions: map[string]access.Action{},
+		streams: make(chan struct{}, mostStreams),
+	}
+	var err error
+	if a.keys, err = access.NewKeyring(c.Service.KeyStore(), c.Now, func(err error) { c.Log.Warn("the use of a key was not noted", zap.Error(err)) }); err != nil {
+		return nil, err
+	}
+	if a.failed, err = newFailures(failuresPace, failuresAtOnce); err != nil {
+		return nil, err
+	}
+	if a.refused, err = newFailures(refusalsPace, refusalsAtOnce); err != nil {
+		return nil, err
+	}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	if err := a.describe(); err != nil {
+		a.stop()
+		return nil, err
+	}
+	// A page of another origin, opened in a browser that can reach us, changes nothing.
+	a.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.serve))
+	return a, nil
+}
+
+// Stop ends the streams and the waiting, so that the server can shut down.
+func (a *API) Stop() { a.stop() }
+
+// ServeHTTP answers everything under Prefix.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			a.log.Error("a request broke", zap.Any("panic", broken), zap.ByteString("stack", debug.Stack()))
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	a.handler.ServeHTTP(w, r)
+}
+
+func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == DescriptionPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		a.mux.ServeHTTP(w, r)
+		return
+	}
+	c, err := a.admit(r)
+	if err != nil {
+		a.say(w, err)
+		return
+	}
+	handler, pattern := a.mux.Handler(r)
+	if pattern == "" {
+		a.say(w, noSuch(handler, r))
+		return
+	}
+	a.mux.ServeHTTP(w, r.WithContext(withCaller(r.Context(), c)))
+}
+
+// noSuch tells a path that is not there from a method that it does not have, as the
+// mux does in plain text.
+func noSuch(handler http.Handler, r *http.Request) *Problem {
+	answer := &muted{header: http.Header{}}
+	handler.ServeHTTP(answer, r)
+	if answer.status == http.StatusMethodNotAllowed {
+		p := newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not for %s: see %s", r.URL.Path, r.Method, DescriptionPath)
+		p.allow = answer.header.Get("Allow")
+		return p
+	}
+	return newProblem(http.StatusNotFound, "no_such_path", "there is no %s: see %s", r.URL.Path, DescriptionPath)
+}
+
+// muted keeps the head of an answer and throws its body away.
+type muted struct {
+	header http.Header
+	status int
+}
+
+func (m *muted) Header() http.Header         { return m.header }
+func (m *muted) WriteHeader(status int)      { m.status = status }
+func (m *muted) Write(b []byte) (int, error) { return len(b), nil }
+
+// Description is the OpenAPI 3.1 document, as it is served and committed.
+func (a *API) Description() ([]byte, error) {
+	text, err := json.MarshalIndent(a.description, "", " ")
+	return append(text, '\n'), err
+}

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// Local is the principal of whoever asks where no key is needed.
+const Local = "local"
+
+// Caller is who asks: what the key says, or Local.
+type Caller struct {
+	Tenant    string
+	Principal string
+	Roles     []access.Role
+	Key       string // prefix of the key; empty for Local
+	token     string // to see later whether it still opens; never told
+}
+
+type callerKey struct{}
+
+func withCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// callerOf is who asks; the door lets no request pass without one.
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+type caseInput struct {
+	Case string `path:"case" format:"uuid"`
+}
+
+type transactionInput struct {
+	Transaction string `query:"transaction_receipt_id" required:"true" minLength:"1" maxLength:"128"`
+}
+
+type caseOutput struct{ Body postadjudication.CaseStatus }
+
+type receiptsInput struct {
+	Case   string `path:"case" format:"uuid"`
+	After  int64  `query:"after" minimum:"0" doc:"Begin after this sequence number"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Verify bool   `query:"verify" doc:"Check the whole chain of the case, and its stored state, too"`
+}
+
+// Receipt is a fact of the trail. Payload are its particulars, and Body the exact text
+// that the link covers.
+type Receipt struct {
+	ID       string            `json:"id"`
+	Sequence int64             `json:"sequence"`
+	Case     background.CaseID `json:"case_id" format:"uuid"`
+	Run      string            `json:"run_id,omitempty" format:"uuid"`
+	Source   receipts.Source   `json:"source"`
+	Subtype  receipts.Subtype  `json:"subtype"`
+	Actor    string            `json:"actor"`
+	At       time.Time         `json:"at"`
+	Payload  json.RawMessage   `json:"payload"`
+	Body     string            `json:"body" doc:"RFC 8785 canonical JSON"`
+	Link     string            `json:"link" doc:"Hex SHA-256 over the link before, the sequence and the body's SHA-256"`
+}
+
+// Trail is a page of receipts.
+type Trail struct {
+	Receipts     []Receipt     `json:"receipts"`
+	Next         int64         `json:"next" doc:"Give it as after to go on"`
+	More         bool          `json:"more"`
+	Verification *Verification `json:"verification,omitempty"`
+}
+
+// Verification is what a check of a case found.
+type Verification struct {
+	OK       bool              `json:"ok"`
+	Receipts int64             `json:"receipts" doc:"That were checked"`
+	Head     string            `json:"head,omitempty" doc:"Link of the last one, in hex: keep it elsewhere to notice a missing tail"`
+	Sequence int64             `json:"sequence" doc:"Of the last one"`
+	Broken   map[string]string `json:"broken" doc:"Rule, and the first thing that breaks it"`
+}
+
+type receiptsOutput struct{ Body Trail }
+
+func (a *API) caseOperations(h huma.API) {
+	register(a, h, operation{
+		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Tell everything about a case",
+	}, a.kase)
+	register(a, h, operation{
+		id: "find-case", method: http.MethodGet, path: "/cases", action: access.Read, summary: "Find the case of a transaction",
+	}, a.findCase)
+	register(a, h, operation{
+		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "Read, and verify, the receipts of a case",
+	}, a.trail)
+}
+
+func (a *API) kase(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
+	id, err := caseID(in.Case)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.service.CaseByID(ctx, c.Tenant, id)
+	return &caseOutput{s}, err
+}
+
+func (a *API) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {
+	s, err := a.service.Case(ctx, c.Tenant, in.Transaction)
+	return &caseOutput{s}, err
+}
+
+func (a *API) trail(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
+	id, err := caseID(in.Case)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.service.Receipts(ctx, c.Tenant, id, in.After, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 { // behind the last one, or of no case
+		if first, err := a.service.Receipts(ctx, c.Tenant, id, 0, 1); err != nil || len(first) == 0 {
+			return nil, errors.Join(err, missing(first))
+		}
+	}
+	out := &receiptsOutput{Trail{Receipts: make([]Receipt, len(found)), Next: in.After, More: len(found) == in.Limit}}
+	for i, r := range found {
+		if out.Body.Receipts[i], err = receiptOf(r); err != nil {
+			return nil, err
+		}
+		out.Body.Next = r.Seq
+	}
+	if in.Verify {
+		out.Body.Verification, err = a.verify(ctx, c, id)
+	}
+	return out, err
+}
+
+func missing(first []receipts.Receipt) error {
+	if len(first) == 0 {
+		return postadjudication.ErrNotFound
+	}
+	return nil
+}
+
+func receiptOf(r receipts.Receipt) (Receipt, error) {
+	var body struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if err := json.Unmarshal(r.Body, &body); err != nil {
+		return Receipt{}, err
+	}
+	out := Receipt{
+		ID: r.ID(), Sequence: r.Seq, Case: r.Case, Source: r.Source, Subtype: r.Subtype, Actor: r.Actor, At: r.At, Payload: body.Payload,
+		Body: string(r.Body), Link: hex.EncodeToString(r.Link[:]),
+	}
+	if !r.Run.IsZero() {
+		out.Run = r.Run.String()
+	}
+	return out, nil
+}
+
+func (a *API) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
+	audit, err := a.service.AuditCase(ctx, c.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	head := audit.Heads[id]
+	return &Verification{OK: audit.OK(), Receipts: audit.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: audit.Broken}, nil
+}

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+const about = `Recourse carries adjudicated escrow decisions to settled, or to a person's desk.
+
+The tenant is the access key's, and the actor of whatever is done is its principal.
+Amounts are whole numbers in the minor unit of their currency. Every refusal is
+application/problem+json with a code that does not change. A POST that changes
+something may carry an Idempotency-Key: for 24 hours the same request is then given
+the same answer; to hand over adjudications needs none, the retry key does it.`
+
+// describe makes the operations and their description.
+func (a *API) describe() error {
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Recourse", Version: "1", Description: about},
+			Components: &huma.Components{
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "rck_<prefix>_<secret>"}},
+			},
+			Security: []map[string][]string{{"key": {}}},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+	}
+	h := huma.NewAPI(config, a)
+	a.description = h.OpenAPI()
+	// What writes its own JSON is described by what it writes.
+	a.description.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[retrypolicy.Policy](), reflect.TypeFor[PolicyBody]())
+	a.adjudicationOperations(h)
+	a.runOperations(h)
+	a.caseOperations(h)
+	a.letterOperations(h)
+	a.brakeOperations(h)
+	a.policyOperations(h)
+	a.eventOperations(h)
+	a.keyOperations(h)
+	text, err := a.Description()
+	if err != nil {
+		return err
+	}
+	a.mux.HandleFunc("GET "+DescriptionPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		if _, err := w.Write(text); err != nil {
+			a.log.Debug("the description was not read to its end", zap.Error(err))
+		}
+	})
+	return nil
+}
+
+// schemaName names a schema for its type, without the case of Go.
+func schemaName(t reflect.Type, hint string) string {
+	return huma.DefaultSchemaNamer(t, hint)
+}
+
+// operation is one of the API.
+type operation struct {
+	id, method, path, summary, description string
+	action                                 access.Action
+	status                                 int   // of success; 200 when 0
+	body                                   int64 // at most so many bytes; smallBody when 0
+	repeats                                bool  // safe to repeat without an Idempotency-Key
+	secret                                 bool  // its answer holds what is not kept
+}
+
+const (
+	smallBody = 16 << 10
+	itemBody  = 64 << 10
+	batchBody = 16 << 20
+)
+
+// register adds an operation whose errors are told as problems.
+func register[I, O any](a *API, h huma.API, o operation, do func(context.Context, Caller, *I) (*O, error)) {
+	op := huma.Operation{
+		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
+		MaxBodyBytes: -1, // the entry bounds it
+		Metadata:     map[string]any{"operation": o},
+		Extensions:   map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
+	}
+	if !o.repeats && o.method == http.MethodPost {
+		op.Parameters = append(op.Parameters, &huma.Param{
+			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
+			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
+		})
+	}
+	a.actions[o.id] = o.action
+	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, callerOf(ctx), in)
+		return out, a.refuse(ctx, err)
+	})
+}
+
+func pointer[T any](v T) *T { return &v }

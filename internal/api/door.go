@@ -1,0 +1,141 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// TenantHeader names the tenant where no key does.
+const TenantHeader = "Recourse-Tenant"
+
+// admit tells who asks. It is a *Problem for whoever may not.
+//
+//	401 key_missing    no Authorization: Bearer rck_...
+//	401 key_invalid    no key opens with it
+//	401 key_expired    only told to who knows the secret, as key_revoked is
+//	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
+//	429 too_many_failures
+func (a *API) admit(r *http.Request) (Caller, error) {
+	token := bearer(r)
+	if token == "" && a.open != nil {
+		return a.local(r)
+	}
+	if token == "" {
+		return Caller{}, a.unknown(r, "key_missing", "show an access key: Authorization: Bearer rck_...; one is made by recourse keys create")
+	}
+	key, err := a.keys.Verify(r.Context(), token)
+	switch {
+	case errors.Is(err, access.ErrUnknown):
+		return Caller{}, a.unknown(r, "key_invalid", "no access key opens with this")
+	case errors.Is(err, access.ErrExpired):
+		return Caller{}, a.unknown(r, "key_expired", "the access key has expired")
+	case errors.Is(err, access.ErrRevoked):
+		return Caller{}, a.unknown(r, "key_revoked", "the access key was revoked")
+	case err != nil:
+		return Caller{}, a.refuse(r.Context(), err)
+	}
+	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
+		return Caller{}, newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
+	}
+	return Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, token: token}, nil
+}
+
+// local admits whoever is on this machine. A page in a browser of this machine is not
+// meant by that: the name that it was asked for must be the machine's own.
+func (a *API) local(r *http.Request) (Caller, error) {
+	if !loopbackName(r.Host) {
+		return Caller{}, newProblem(http.StatusForbidden, "host_unknown", "without a key this is answered under the names of loopback only")
+	}
+	tenant := r.Header.Get(TenantHeader)
+	if tenant == "" {
+		tenant = a.open.Tenant
+	}
+	if tenant == "" || len(tenant) > 128 {
+		return Caller{}, newProblem(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
+	}
+	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
+}
+
+func loopbackName(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// unknown counts the failure of whoever shows no good key.
+func (a *API) unknown(r *http.Request, code, detail string) error {
+	if wait := a.failed.one(address(r)); wait > 0 {
+		return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").after(wait)
+	}
+	return newProblem(http.StatusUnauthorized, code, "%s", detail)
+}
+
+// bearer is the token that a request shows. Browsers, which only look, may show it as
+// the password of any name.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	if _, password, ok := r.BasicAuth(); ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return password
+	}
+	return strings.TrimSpace(r.Header.Get("Authorization"))
+}
+
+// authorize asks the table, and leaves a receipt when it refuses.
+func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
+	if access.May(c.Roles, action) {
+		return nil
+	}
+	if wait := a.refused.one(c.Tenant + " " + c.Key); wait > 0 {
+		return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
+	}
+	refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: c.Principal, Action: string(action), Rule: "role_missing"}
+	refusal.Run, refusal.Case = named(r)
+	if err := a.service.NoteRefusal(r.Context(), refusal); err != nil {
+		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", string(action)), zap.Error(err))
+	}
+	p := newProblem(http.StatusForbidden, "role_missing", "the access key may not %s", action)
+	for _, role := range access.Allowed(action) {
+		p.Needs = append(p.Needs, string(role))
+	}
+	return p
+}
+
+// Guard lets only those pass to a handler who may do an action.
+func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := a.admitViewer(r)
+		if err == nil {
+			err = a.authorize(r, c, action)
+		}
+		if err != nil {
+			var p *Problem
+			if errors.As(err, &p) && p.Status == http.StatusUnauthorized {
+				w.Header().Add("WWW-Authenticate", `Basic realm="recourse: any name, the access key as password"`)
+			}
+			a.say(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(withCaller(r.Context(), c)))
+	})
+}
+
+// admitViewer admits to what belongs to no tenant, so that none need be named.
+func (a *API) admitViewer(r *http.Request) (Caller, error) {
+	if bearer(r) == "" && a.open != nil && loopbackName(r.Host) {
+		return Caller{Principal: Local, Roles: access.Roles()}, nil
+	}
+	return a.admit(r)
+}

@@ -1,0 +1,64 @@
+package api
+
+import (
+	"math"
+	"net"
+	"net/http"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// A remote address may fail to show a key this often at once, and then this often
+	// a second.
+	failuresAtOnce = 20
+	failuresPace   = 0.5
+
+	// A key may be refused by its roles this often at once, and then this often a
+	// second: each refusal is a receipt.
+	refusalsAtOnce = 120
+	refusalsPace   = 2
+
+	// counted is how many addresses and keys are kept in mind; the ones that were
+	// quiet for longest are forgotten first.
+	counted = 8192
+)
+
+// failures counts what goes wrong by who does it, so that guessing is slow and the
+// trail is not flooded.
+type failures struct {
+	pace   rate.Limit
+	atOnce int
+	by     *lru.Cache[string, *rate.Limiter]
+}
+
+func newFailures(pace rate.Limit, atOnce int) (*failures, error) {
+	by, err := lru.New[string, *rate.Limiter](counted)
+	return &failures{pace, atOnce, by}, err
+}
+
+// one counts a failure. It gives the seconds to wait when there were too many, else 0.
+func (f *failures) one(who string) int {
+	fresh := rate.NewLimiter(f.pace, f.atOnce)
+	limiter, known, _ := f.by.PeekOrAdd(who, fresh)
+	if !known {
+		limiter = fresh
+	}
+	f.by.Get(who) // it was heard of just now
+	r := limiter.Reserve()
+	if wait := r.Delay(); wait > 0 {
+		r.Cancel()
+		return int(math.Ceil(wait.Seconds()))
+	}
+	return 0
+}
+
+// address is where a request comes from, without its port.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

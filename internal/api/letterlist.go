@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// lettersInput has a parameter for each member of postadjudication.LetterFilter, by
+// the same name. They are read as that filter is, so that the same is refused wherever
+// a filter is given.
+type lettersInput struct {
+	LetterFilter
+	Sort  string `query:"sort" default:"newest" enum:"newest,oldest,highest_amount,lowest_amount,most_attempts,last_seen"`
+	After string `query:"after" doc:"next of the page before; of the same filter and sort"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// LetterFilter is a filter of letters in a query.
+type LetterFilter struct {
+	Standing       string `query:"letter" enum:"open,forked,reconciled,superseded"`
+	Family         string `query:"family"`
+	Queue          string `query:"queue"`
+	JobType        string `query:"job_type"`
+	Outcome        string `query:"outcome" enum:"release,refund"`
+	ReasonCode     string `query:"reason_code" doc:"Of the death" example:"retry_exhausted"`
+	Class          string `query:"outcome_class" enum:"executed,not_executed,unknown"`
+	ErrorType      string `query:"error_type" example:"http.refused"`
+	ErrorText      string `query:"error_text" doc:"Contained in the last failure's message"`
+	Signature      string `query:"signature" doc:"As a letter gives it"`
+	From           string `query:"died_from" format:"date-time" doc:"Died at or after"`
+	To             string `query:"died_to" format:"date-time" doc:"Died before"`
+	OlderThan      string `query:"older_than" example:"30d" doc:"Died at least so long ago"`
+	YoungerThan    string `query:"younger_than" example:"36h" doc:"Died less long ago"`
+	MinAttempts    string `query:"min_attempts" pattern:"^[0-9]{1,16}$"`
+	MaxAttempts    string `query:"max_attempts" pattern:"^[0-9]{1,16}$"`
+	MinAmount      string `query:"min_amount" pattern:"^[0-9]{1,16}$" doc:"In minor units"`
+	MaxAmount      string `query:"max_amount" pattern:"^[0-9]{1,16}$" doc:"In minor units"`
+	Currency       string `query:"currency" pattern:"^[A-Z]{3}$"`
+	Transaction    string `query:"transaction_receipt_id"`
+	Submission     string `query:"submission_receipt_id"`
+	Escrow         string `query:"escrow_reference"`
+	Dispatch       string `query:"dispatch_reference"`
+	ReplayedBy     string `query:"replayed_by" doc:"Who last tried it again"`
+	MinReplays     string `query:"min_replays" pattern:"^[0-9]{1,16}$"`
+	MaxReplays     string `query:"max_replays" pattern:"^[0-9]{1,16}$"`
+	Held           string `query:"held" enum:"true,false"`
+	Reprocess      string `query:"reprocess_eligible" enum:"true,false"`
+	Review         string `query:"manual_review_required" enum:"true,false"`
+	ExpiringWithin string `query:"expiring_within" example:"7d" doc:"Open, and let go by retention no later than that from now"`
+}
+
+type lettersOutput struct {
+	Body postadjudication.LetterPage
+}
+
+// filter reads the parameters as the JSON of a filter.
+func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
+	members := map[string]any{}
+	v := reflect.ValueOf(f)
+	for i := range v.NumField() {
+		name, text := v.Type().Field(i).Tag.Get("query"), v.Field(i).String()
+		if text == "" {
+			continue
+		}
+		value, err := f.member(name, text)
+		if err != nil {
+			return postadjudication.LetterFilter{}, err
+		}
+		members[name] = value
+	}
+	text, err := json.Marshal(members)
+	if err != nil {
+		return postadjudication.LetterFilter{}, err
+	}
+	return postadjudication.ParseLetterFilter(text)
+}
+
+// kinds are the types of the members of postadjudication.LetterFilter that are not
+// written as texts.
+var kinds = func() map[string]reflect.Kind {
+	out := map[string]reflect.Kind{}
+	t := reflect.TypeFor[postadjudication.LetterFilter]()
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Type.Kind() == reflect.Pointer {
+			out[memberName(f)] = f.Type.Elem().Kind()
+		}
+	}
+	return out
+}()
+
+func (LetterFilter) member(name, text string) (any, error) {
+	switch kinds[name] {
+	case reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").with(name, "must be a whole number")
+		}
+		return n, nil
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").with(name, "must be true or false")
+		}
+		return b, nil
+	case reflect.Invalid:
+		return text, nil
+	}
+	return nil, fmt.Errorf("api: the filter's member %s is of a kind that no parameter has", name)
+}
+
+func (a *API) letters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.service.Letters(ctx, c.Tenant, postadjudication.LetterQuery{
+		Filter: filter, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit,
+	})
+	return &lettersOutput{page}, err
+}

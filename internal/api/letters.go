@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+type inspectOutput struct {
+	Body postadjudication.Inspection
+}
+
+type forkInput struct {
+	Run  string `path:"run" format:"uuid"`
+	Body struct {
+		Reason string      `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Policy *PolicyBody `json:"policy,omitempty" doc:"Another retry policy; absent keeps the letter's"`
+		Queue  string      `json:"queue,omitempty" minLength:"1" doc:"Another queue of the family; absent keeps the letter's"`
+	}
+}
+
+// Forked is the new run, and the letter that it tries again.
+type Forked struct {
+	Run    background.RunID  `json:"run_id" format:"uuid"`
+	Case   background.CaseID `json:"case_id" format:"uuid"`
+	Parent background.RunID  `json:"parent_run_id" format:"uuid"`
+	State  background.State  `json:"state"`
+}
+
+type forkOutput struct {
+	Location string `header:"Location"`
+	Body     Forked
+}
+
+type reconcileInput struct {
+	Run  string `path:"run" format:"uuid"`
+	Body struct {
+		Lookup    bool   `json:"lookup,omitempty" doc:"Ask the escrow service; then nothing else may be given"`
+		Finding   string `json:"finding,omitempty" enum:"executed,not_executed"`
+		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"What was moved, in minor units; with executed"`
+		Reason    string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
+		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where it can be checked"`
+	}
+}
+
+func (a *API) letterOperations(h huma.API) {
+	register(a, h, operation{
+		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.Read, summary: "List dead letters",
+		description: "What is given must all be met. A parameter that is unknown, empty, or makes no sense is refused.",
+	}, a.letters)
+	register(a, h, operation{
+		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Tell everything about a dead letter",
+		description: "With every attempt and its error, the whole case, and what may be done now: can_fork, or refused_by.",
+	}, a.inspect)
+	register(a, h, operation{
+		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
+		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended.",
+	}, a.fork)
+	register(a, h, operation{
+		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile,
+		summary:     "Record what became of a dead letter's money",
+		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. 409 with the gate as code: not_a_letter, not_open, not_a_settlement, reconcile_first.",
+	}, a.reconcile)
+}
+
+func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.service.Inspect(ctx, c.Tenant, id)
+	return &inspectOutput{found}, err
+}
+
+func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := in.Body.Policy.policy()
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: c.Principal, Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
+	if err != nil {
+		return nil, err
+	}
+	return &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: Forked{Run: f.Run, Case: f.Case, Parent: id, State: f.State}}, nil
+}
+
+func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	b := in.Body
+	if b.Lookup {
+		if b.Finding != "" || b.Moved != 0 || b.Reason != "" || b.Reference != "" {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, reason and reference")
+		}
+		kase, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
+		return &caseOutput{kase}, err
+	}
+	kase, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
+		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, Reference: b.Reference,
+	})
+	return &caseOutput{kase}, err
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// PolicyBody is a retry policy. What is left out has its default.
+type PolicyBody struct {
+	MaxRetryAttempts int      `json:"max_retry_attempts,omitempty" minimum:"1" maximum:"10000" doc:"Attempts in all, the first included" example:"3"`
+	BaseDelay        string   `json:"base_delay,omitempty" minLength:"2" doc:"After the first attempt" example:"25ms"`
+	MaxDelay         string   `json:"max_delay,omitempty" minLength:"2" doc:"No delay is longer" example:"5m0s"`
+	Coefficient      float64  `json:"coefficient,omitempty" minimum:"1" doc:"Each delay to the one before" example:"2"`
+	Jitter           float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"Share of a delay that may be added or taken away"`
+	NonRetryable     []string `json:"non_retryable,omitempty" maxItems:"100" doc:"Error types that are final; prefix.* is any that begins so"`
+	OnExhaustion     string   `json:"on_exhaustion,omitempty" enum:"dead_letter"`
+}
+
+// policy reads a policy as strictly as an operator's; nil for none.
+func (b *PolicyBody) policy() (*retrypolicy.Policy, error) {
+	if b == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	p, err := retrypolicy.Parse(string(text))
+	if err == nil {
+		return &p, nil
+	}
+	refused := newProblem(http.StatusUnprocessableEntity, "invalid", "the policy can't be taken")
+	var wrong *retrypolicy.FieldError
+	if errors.As(err, &wrong) {
+		return nil, refused.with("policy."+wrong.Field, wrong.Problem)
+	}
+	return nil, refused.with("policy", err.Error())
+}
+
+type policiesOutput struct {
+	Body struct {
+		Policies []postadjudication.FamilyPolicy `json:"policies"`
+	}
+}
+
+type policyInput struct {
+	Family string `path:"family" minLength:"1" maxLength:"32" example:"settlement"`
+	Body   struct {
+		Policy    PolicyBody `json:"policy" doc:"Whole: what is left out becomes the default"`
+		Reason    string     `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		IfVersion *int64     `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version"`
+	}
+}
+
+type policyOutput struct{ Body postadjudication.FamilyPolicy }
+
+func (a *API) policyOperations(h huma.API) {
+	register(a, h, operation{
+		id: "list-policies", method: http.MethodGet, path: "/policies", action: access.Read, summary: "List the retry policies of new runs",
+	}, a.policies)
+	register(a, h, operation{
+		id: "set-policy", method: http.MethodPost, path: "/policies/{family}", action: access.Policy, summary: "Set the retry policy of new runs of a family",
+		description: "Runs that exist keep theirs. 409 policy_version when if_version is not the present one.",
+	}, a.setPolicy)
+}
+
+func (a *API) policies(ctx context.Context, c Caller, _ *nothing) (*policiesOutput, error) {
+	found, err := a.service.Policies(ctx, c.Tenant)
+	out := &policiesOutput{}
+	out.Body.Policies = append([]postadjudication.FamilyPolicy{}, found...)
+	return out, err
+}
+
+func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policyOutput, error) {
+	policy, err := in.Body.Policy.policy()
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.service.SetPolicy(ctx, postadjudication.PolicyChange{
+		Tenant: c.Tenant, Family: in.Family, Policy: *policy, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
+	})
+	var other *postadjudication.PolicyVersionError
+	switch {
+	case errors.As(err, &other):
+		return nil, newProblem(http.StatusConflict, "policy_version", "the policy is at version %d", other.Present.Version)
+	case errors.Is(err, background.ErrUnknownFamily):
+		return nil, newProblem(http.StatusNotFound, "unknown_family", "there is no family %q", in.Family)
+	}
+	return &policyOutput{now}, err
+}

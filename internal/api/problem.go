@@ -1,0 +1,125 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Problem is why a request is refused, as RFC 9457 says it. Code is for programs and
+// does not change; Detail is for people and may.
+//
+//	{"type":"urn:recourse:problem:reconcile_first","title":"Conflict","status":409,
+//	 "code":"reconcile_first","detail":"...","run_id":"0198..."}
+type Problem struct {
+	Type   string       `json:"type" doc:"urn:recourse:problem: and the code"`
+	Title  string       `json:"title" doc:"What the status means"`
+	Status int          `json:"status"`
+	Code   string       `json:"code" doc:"For programs; it does not change" example:"reconcile_first"`
+	Detail string       `json:"detail" doc:"For people"`
+	Errors []FieldWrong `json:"errors,omitempty" doc:"What is wrong with single fields"`
+
+	Run    *background.RunID  `json:"run_id,omitempty" format:"uuid" doc:"The run that stands in the way"`
+	Holder *background.RunID  `json:"holder_run_id,omitempty" format:"uuid" doc:"The run that holds the case now"`
+	Letter *background.Letter `json:"letter,omitempty" doc:"How the letter stands"`
+	Needs  []string           `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
+
+	again int // seconds; 0: no Retry-After
+	allow string
+}
+
+// FieldWrong is one field and what is wrong with it.
+type FieldWrong struct {
+	Field   string `json:"field" doc:"As in the request; empty for the body as a whole" example:"amount.minor"`
+	Problem string `json:"problem"`
+}
+
+func newProblem(status int, code, format string, args ...any) *Problem {
+	return &Problem{
+		Type: "urn:recourse:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...),
+	}
+}
+
+// after asks to try again some seconds later.
+func (p *Problem) after(seconds int) *Problem {
+	p.again = seconds
+	return p
+}
+
+// with adds what is wrong with a field.
+func (p *Problem) with(field, problem string) *Problem {
+	p.Errors = append(p.Errors, FieldWrong{field, problem})
+	return p
+}
+
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// GetStatus makes it an answer of huma.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType makes it application/problem+json.
+func (p *Problem) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders are those that go with it.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.again > 0 {
+		h.Set("Retry-After", fmt.Sprint(p.again))
+	}
+	if p.allow != "" {
+		h.Set("Allow", p.allow)
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="recourse"`)
+	}
+	return h
+}
+
+// codes name what huma refuses by itself.
+var codes = map[int]string{
+	http.StatusBadRequest: "malformed", http.StatusNotAcceptable: "not_acceptable", http.StatusRequestTimeout: "too_slow",
+	http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "unsupported_media_type", http.StatusUnprocessableEntity: "invalid",
+}
+
+// The one place where huma takes its own refusals from is a variable of its package.
+func init() {
+	huma.NewError = func(status int, detail string, errs ...error) huma.StatusError {
+		code, known := codes[status]
+		if !known {
+			code = "internal"
+		}
+		p := newProblem(status, code, "%s", detail)
+		if status >= http.StatusInternalServerError {
+			return p // what broke is for the log
+		}
+		for _, err := range errs {
+			if err == nil {
+				continue
+			}
+			where := ""
+			message := err.Error()
+			if d, ok := err.(huma.ErrorDetailer); ok {
+				where, message = d.ErrorDetail().Location, d.ErrorDetail().Message
+			}
+			p.with(fieldOf(where), message)
+		}
+		return p
+	}
+}
+
+// fieldOf is a field as in the request: huma says where it stands, too.
+func fieldOf(location string) string {
+	for _, where := range []string{"body", "query", "path", "header"} {
+		if location == where {
+			return ""
+		}
+		if rest, ok := strings.CutPrefix(location, where+"."); ok {
+			return rest
+		}
+	}
+	return location
+}

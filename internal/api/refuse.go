@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// refuse tells the problem behind an error of the service. What nobody outside can
+// make good is logged, and said without particulars.
+func (a *API) refuse(ctx context.Context, err error) error {
+	var p *Problem
+	var gate *postadjudication.RefusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &gate):
+		return refusedBy(gate)
+	case errors.Is(err, postadjudication.ErrNotFound):
+		return newProblem(http.StatusNotFound, "not_found", "the tenant has none such")
+	}
+	if fields := fieldsOf(err); len(fields) > 0 {
+		p := newProblem(http.StatusUnprocessableEntity, "invalid", "%s %s", fields[0].Field, fields[0].Problem)
+		p.Errors = fields
+		return p
+	}
+	if p := standing(err); p != nil {
+		return p
+	}
+	if ctx.Err() == nil {
+		a.log.Error("a request failed", zap.Error(err))
+	}
+	if outOfReach(err) {
+		return newProblem(http.StatusServiceUnavailable, "unavailable", "Postgres or Redis can't be reached; it is not known whether anything was done: ask the same again").after(2)
+	}
+	return newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
+}
+
+// standing tells the refusals that are single values.
+func standing(err error) *Problem {
+	for _, known := range []struct {
+		err    error
+		status int
+		code   string
+		detail string
+		again  int
+	}{
+		{postadjudication.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
+		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
+		{postadjudication.ErrBrakeReleased, http.StatusConflict, "brake_released", "the brake is not pulled: there is nothing to release", 0},
+		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
+		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
+		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is being worked on", 1},
+		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction holds the case: ask again", 1},
+	} {
+		if errors.Is(err, known.err) {
+			return newProblem(known.status, known.code, "%s", known.detail).after(known.again)
+		}
+	}
+	return nil
+}
+
+func refusedBy(e *postadjudication.RefusedError) *Problem {
+	p := newProblem(http.StatusConflict, string(e.Gate), "%s", gateWords(e.Gate))
+	p.Run = &e.Run
+	if e.Letter != background.NoLetter {
+		p.Letter = &e.Letter
+	}
+	if !e.Holder.IsZero() && e.Holder != e.Run {
+		p.Holder = &e.Holder
+	}
+	return p
+}
+
+func gateWords(g postadjudication.Gate) string {
+	switch g {
+	case postadjudication.GateNotALetter:
+		return "the run is no dead letter"
+	case postadjudication.GateNotOpen:
+		return "the letter is not open any more: see letter and holder_run_id"
+	case postadjudication.GateReconcileFirst:
+		return "money may have moved: reconcile first"
+	case postadjudication.GateCaseEnded:
+		return "the case is settled or refunded"
+	case postadjudication.GateNotSettlement:
+		return "a plain task has no money to find out about"
+	}
+	return "refused by " + string(g)
+}
+
+// fieldsOf are the wrong fields in a joined error.
+func fieldsOf(err error) (out []FieldWrong) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			out = append(out, fieldsOf(e)...)
+		}
+		return out
+	}
+	var f *postadjudication.FieldError
+	if errors.As(err, &f) {
+		out = append(out, FieldWrong{f.Field, f.Problem})
+	}
+	return out
+}
+
+func outOfReach(err error) bool {
+	var network *net.OpError
+	var state interface{ SQLState() string }
+	switch {
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		return true
+	case errors.As(err, &state):
+		class := state.SQLState()
+		return len(class) == 5 && (class[:2] == "08" || class[:2] == "53" || class[:2] == "57" || class == "3D000")
+	}
+	return false
+}
+
+// say writes a problem outside of huma.
+func (a *API) say(w http.ResponseWriter, err error) {
+	var p *Problem
+	if !errors.As(err, &p) {
+		p = newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
+	}
+	body, merr := json.Marshal(p)
+	if merr != nil {
+		a.log.Error("a problem can't be told", zap.Error(merr))
+	}
+	for name := range p.GetHeaders() {
+		w.Header().Add(name, p.GetHeaders().Get(name))
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	if _, err := w.Write(append(body, '\n')); err != nil {
+		a.log.Debug("a problem was not read to its end", zap.Error(err))
+	}
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+const (
+	mostStreams = 256 // of this process, at once
+
+	// streamLook is how often a stream that is still looks whether its key still opens;
+	// every streamBeats times it shows that it lives.
+	streamLook  = 5 * time.Second
+	streamBeats = 3
+
+	// streamPatience is how long a reader may take for what is written at once.
+	streamPatience = 10 * time.Second
+	streamPage     = 200
+)
+
+// stream writes events as they come:
+//
+//	id: 4711
+//	event: run.dead_lettered
+//	data: {"position":4711,"id":"...","type":"run.dead_lettered",...}
+func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
+	select {
+	case a.streams <- struct{}{}:
+	default:
+		return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams are open: read /events instead", mostStreams).after(10)
+	}
+	after := postadjudication.Position(max(in.After, in.Last))
+	if in.Last > 0 {
+		after = postadjudication.Position(in.Last)
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		defer func() { <-a.streams }()
+		_, w := humago.Unwrap(ctx)
+		s := &stream{a, c, w, http.NewResponseController(w)}
+		if err := s.run(ctx.Context(), after); err != nil && ctx.Context().Err() == nil {
+			a.log.Info("a stream of events ended", zap.String("tenant", c.Tenant), zap.Error(err))
+		}
+	}}, nil
+}
+
+type stream struct {
+	*API
+	caller Caller
+	w      http.ResponseWriter
+	ctl    *http.ResponseController
+}
+
+// run ends when the reader leaves, the server stops, or the key no longer opens.
+func (s *stream) run(ctx context.Context, after postadjudication.Position) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(s.ctx, end)()
+	s.w.Header().Set("Content-Type", "text/event-stream")
+	s.w.Header().Set("X-Accel-Buffering", "no") // proxies hold nothing back
+	if err := s.send([]byte(": recourse\n\n")); err != nil {
+		return err
+	}
+	for still := 0; ctx.Err() == nil; {
+		if s.caller.token != "" {
+			if _, err := s.keys.Verify(ctx, s.caller.token); err != nil {
+				return err
+			}
+		}
+		events, next, err := s.wait(ctx, after)
+		switch {
+		case err != nil:
+			return err
+		case len(events) > 0:
+			still, err = 0, s.write(events)
+		default:
+			if still++; still%streamBeats == 0 {
+				err = s.send(fmt.Appendf(nil, ": still here\nid: %d\n\n", next))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		after = next
+	}
+	return nil
+}
+
+func (s *stream) wait(ctx context.Context, after postadjudication.Position) ([]postadjudication.Event, postadjudication.Position, error) {
+	ctx, enough := context.WithTimeout(ctx, streamLook)
+	defer enough()
+	return s.service.WaitEvents(ctx, s.caller.Tenant, after, streamPage)
+}
+
+func (s *stream) write(events []postadjudication.Event) error {
+	var out bytes.Buffer
+	for _, e := range events {
+		data, err := json.Marshal(e) // on one line
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&out, "id: %d\nevent: %s\ndata: %s\n\n", e.Position, e.Type, data)
+	}
+	return s.send(out.Bytes())
+}
+
+func (s *stream) send(text []byte) error {
+	if err := s.ctl.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(text); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/lib/pq/oid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// freshSQL writes the new cases that nearly all new cases are: of a subject and an
+// escrow that nobody has named before, with one run and one receipt. What it can
+// see to be there already it leaves to openSQL. What was committed since its
+// snapshot it cannot see: then a constraint refuses the batch, all of it, and
+// openSQL decides row by row.
+//
+// Like openSQL it holds the advisory lock of each subject, so that no two processes
+// open one case. The id of an escrow is drawn before, so that its row is written
+// once, with the reservation in it.
+//
+//	$1..$32 cases, each with its escrow, run, request and receipt
+//	returns the numbers of the rows that were written, and their escrows
+const freshSQL = `
+WITH f AS MATERIALIZED (
+  SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
+  FROM unnest($1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::bigint[],$9::text[],$10::bytea[],
+    $11::text[],$12::text[],$13::text[],$14::text[],$15::text[],$16::int[],$17::bytea[],
+    $18::uuid[],$19::text[],$20::text[],$21::bytea[],$22::text[],$23::text[],$24::text[],$25::bytea[],$26::timestamptz[],$27::uuid[],
+    $28::text[],$29::text[],$30::text[],$31::timestamptz[],$32::text[]) WITH ORDINALITY
+  AS b(case_id,tenant,kind,subject,reference,currency,held,amount,submission,content,
+    progression,reason_code,reason,lifecycle,adjudication,generation,link,
+    run,family,retry_key,operation_key,queue,target,policy,payload,due_at,last_move,
+    source,subtype,actor,at,body,n)
+  WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
+    AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
+    AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
+), e AS (
+  INSERT INTO recourse.escrows (id,tenant,reference,currency,held,committed) OVERRIDING SYSTEM VALUE
+  SELECT escrow_id,tenant,reference,currency,held,amount FROM f WHERE reference <> '' ORDER BY tenant, reference
+), c AS (
+  INSERT INTO recourse.cases (id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,asked,reserved,run_id,last_seq,last_link)
+  SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,amount,amount,run,1,link FROM f
+), r AS (
+  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,holds,due_at,last_move)
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_move FROM f
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT case_id, 1, run, tenant, source, subtype, actor, at, body, link FROM f
+), p AS (
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(1::bigint) FROM f GROUP BY tenant
+)
+SELECT n, coalesce(escrow_id, 0) FROM f`
+
+var freshTypes = []oid.Oid{
+	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
+	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int4, oid.T_bytea,
+	oid.T_uuid, oid.T_text, oid.T_text, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_bytea, oid.T_timestamptz, oid.T_uuid,
+	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
+}
+
+// fresh reports whether freshSQL may write a new case, after those whose escrows
+// are named: it is the first of an escrow that this process has not met, and there
+// is room for it.
+func (j *Journal) fresh(ch *sealed, named map[escrowName]struct{}) bool {
+	if !ch.single() {
+		return false
+	}
+	name := escrowName{ch.After.Case.Tenant, ch.Opens.Reference}
+	if name.reference == "" {
+		return true
+	}
+	if _, met := named[name]; met || ch.After.Case.State.Asked > ch.Opens.Held || j.known.Contains(name) {
+		return false
+	}
+	named[name] = struct{}{}
+	return true
+}
+
+func freshArgs(rows []*sealed) []any {
+	c := newBinaryColumns(len(rows), freshTypes...)
+	for _, ch := range rows {
+		addFresh(c, ch)
+	}
+	return c.args()
+}
+
+func addFresh(c *binaryColumns, ch *sealed) {
+	k, s := &ch.After.Case, &ch.After.Case.State
+	c.id(k.ID)
+	c.str(k.Tenant)
+	c.str(string(k.Kind))
+	c.str(k.Subject)
+	c.str(ch.Opens.Reference)
+	c.str(ch.Opens.Currency)
+	c.int8(ch.Opens.Held)
+	c.int8(s.Asked)
+	c.str(k.Submission)
+	c.bytes(k.Content[:])
+	c.str(string(s.Progression))
+	c.str(string(s.ReasonCode))
+	c.str(s.Reason)
+	c.str(string(s.Lifecycle))
+	c.str(string(s.Adjudication))
+	c.int4(s.Generation)
+	c.bytes(ch.head.Link[:])
+	addFreshRun(c, &ch.After.Run)
+	r := &ch.receipts[0]
+	c.str(string(r.Source))
+	c.str(string(r.Subtype))
+	c.str(r.Actor)
+	c.time(r.At)
+	c.bytes(r.Body)
+}
+
+func addFreshRun(c *binaryColumns, r *background.Run) {
+	c.id(r.ID)
+	c.str(r.Family)
+	c.str(r.RetryKey)
+	if r.Operation == [32]byte{} {
+		c.null()
+	} else {
+		c.bytes(r.Operation[:])
+	}
+	c.str(r.Queue)
+	c.str(r.Target)
+	c.str(r.Policy.Encode())
+	c.bytes(r.Payload)
+	c.time(r.DueAt)
+	c.id(r.LastMove)
+}
+
+// applyFresh runs freshSQL and tells which rows it wrote.
+func (j *Journal) applyFresh(ctx context.Context, rows []*sealed) ([]opened, error) {
+	out := make([]opened, len(rows))
+	passOpens(failpoint.JournalBefore, rows)
+	err := numbered(ctx, j.freshOpen, freshArgs(rows), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
+	if err != nil {
+		return nil, err
+	}
+	passOpens(failpoint.JournalAfter, rows)
+	for i, o := range out {
+		if name := (escrowName{rows[i].After.Case.Tenant, rows[i].Opens.Reference}); o.verdict == written && name.reference != "" {
+			j.known.Add(name, struct{}{})
+		}
+	}
+	return out, nil
+}

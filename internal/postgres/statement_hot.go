@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/lib/pq/oid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// hotSQL writes the moves that nearly all moves are: one run of one case, one
+// receipt, and nothing of the escrow. All guards sit in ok, which locks the newest
+// case and run of each row and never waits; nothing behind it can fail for one row.
+//
+// It claims nothing while any brake is held: which runs a brake bars is for moveSQL
+// to say, and a claim that is not written here is tried there.
+//
+//	$1 sessions that claim · $2..$41 moves, one row each
+//	returns the numbers of the rows that were written
+const hotSQL = `
+WITH alive AS MATERIALIZED (
+  SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
+), ok AS MATERIALIZED (
+  SELECT b.*, c.tenant
+  FROM unnest($2::uuid[],$3::bigint[],$4::bytea[],$5::bytea[],$6::text[],$7::text[],$8::text[],$9::text[],$10::bigint[],$11::bigint[],$12::bigint[],$13::bigint[],$14::int[],$15::timestamptz[],
+    $16::uuid[],$17::text[],$18::int[],$19::uuid[],$20::bool[],
+    $21::text[],$22::text[],$23::int[],$24::int[],$25::int[],$26::text[],$27::uuid[],$28::uuid[],$29::uuid[],$30::bigint[],$31::timestamptz[],$32::timestamptz[],
+    $33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[]) WITH ORDINALITY
+  AS b(case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
+    run,state,attempt,token,cancel_seen,
+    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,unheard,due_at,dead_at,
+    why,error_type,error_code,error_text,source,subtype,actor,at,body,n)
+  JOIN recourse.cases c ON c.id = b.case_id
+  JOIN recourse.runs r ON r.id = b.run
+  WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
+    AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_asked = b.cancel_seen
+    AND (b.new_state <> 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'released'))
+  ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
+), c AS (
+  UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, progression = b.progression, reason_code = b.reason_code, reason = b.reason,
+    lifecycle = b.lifecycle, moved = b.moved, reserved = b.reserved, released = b.released, refunded = b.refunded, unknown_open = b.unknown_open, first_sent_at = b.first_sent_at
+  FROM ok b WHERE c.id = b.case_id
+), r AS (
+  UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), letter = b.letter,
+    holds = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
+    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, unheard = b.unheard, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
+    reason = b.why, error_type = b.error_type, error_code = b.error_code, error_text = b.error_text
+  FROM ok b WHERE r.id = b.run
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT case_id, seq + 1, run, tenant, source, subtype, actor, at, body, new_link FROM ok
+), p AS (
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(seq + 1) FROM ok GROUP BY tenant
+)
+SELECT n, seq FROM ok`
+
+// hotTypes are the element types of hotSQL's columns, in order.
+var hotTypes = []oid.Oid{
+	oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
+	oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
+	oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
+	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
+}
+
+// hot reports whether hotSQL can write a change: it moves one run and its case,
+// and leaves alone what only a submission, a fork or a part payment changes.
+func (s *sealed) hot() bool {
+	before, after := &s.Before.Case, &s.After.Case
+	return s.single() && len(s.Others) == 0 && s.New == nil && s.Commits == 0 &&
+		fixed(&before.State) == fixed(&after.State) && before.Holder == after.Holder && before.Epoch == after.Epoch &&
+		before.Content == after.Content && before.Submission == after.Submission
+}
+
+// single reports whether the change leaves one receipt, of its run.
+func (s *sealed) single() bool {
+	return len(s.receipts) == 1 && s.receipts[0].Run == s.After.Run.ID && s.After.Case.Kind != KindOperations
+}
+
+// fixed is what hotSQL does not write of a settlement.
+func fixed(s *settlement.State) settlement.State {
+	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
+}
+
+func hotArgs(rows []*sealed) []any {
+	c := newBinaryColumns(len(rows), hotTypes...)
+	sessions := newBinaryColumns(1, oid.T_uuid)
+	var last background.SessionID
+	for _, ch := range rows {
+		addHot(c, ch)
+		if claim := ch.After.Run.Session; ch.After.Run.State == background.Running && claim != last {
+			last = claim
+			sessions.id(claim)
+		}
+	}
+	return append(sessions.args(), c.args()...)
+}
+
+func addHot(c *binaryColumns, ch *sealed) {
+	k, s := &ch.After.Case, &ch.After.Case.State
+	c.id(k.ID)
+	c.int8(ch.Before.Case.Head.Seq)
+	c.bytes(ch.Before.Case.Head.Link[:])
+	c.bytes(ch.head.Link[:])
+	c.str(string(s.Progression))
+	c.str(string(s.ReasonCode))
+	c.str(s.Reason)
+	c.str(string(s.Lifecycle))
+	c.int8(s.Moved)
+	c.int8(s.Reserved)
+	c.int8(s.Released)
+	c.int8(s.Refunded)
+	c.int4(ch.After.Run.UnknownOpen)
+	c.time(ch.After.Run.FirstSentAt)
+	addHotRun(c, &ch.Before.Run, &ch.After.Run)
+	r := &ch.receipts[0]
+	c.str(string(r.Source))
+	c.str(string(r.Subtype))
+	c.str(r.Actor)
+	c.time(r.At)
+	c.bytes(r.Body)
+}
+
+func addHotRun(c *binaryColumns, before, after *background.Run) {
+	c.id(after.ID)
+	c.str(string(before.State))
+	c.int4(before.Attempt)
+	c.id(before.Token)
+	c.bool(before.CancelAsked)
+	c.str(string(after.State))
+	c.str(string(after.Letter))
+	c.int4(after.Attempt)
+	c.int4(after.BudgetSpent)
+	c.int4(after.Recoveries)
+	c.str(string(after.Class))
+	c.id(after.Token)
+	c.id(after.Session)
+	c.id(after.LastMove)
+	c.int8(int64(after.Unheard))
+	c.time(after.DueAt)
+	c.time(after.DeadAt)
+	c.str(after.Reason)
+	f := after.Failure
+	if f == nil {
+		f = &background.Failure{}
+	}
+	c.str(f.Type)
+	c.str(f.Code)
+	c.str(f.Message)
+}
+
+// applyHot runs hotSQL and tells what became of each row.
+func (j *Journal) applyHot(ctx context.Context, rows []*sealed) ([]verdict, error) {
+	out := make([]verdict, len(rows))
+	passMoves(failpoint.JournalBefore, rows)
+	err := numbered(ctx, j.hotMove, hotArgs(rows), func(n int, _ int64) { out[n-1] = written })
+	if err != nil {
+		return nil, err
+	}
+	passMoves(failpoint.JournalAfter, rows)
+	return out, nil
+}
+
+// numbered runs a statement that answers with the numbers, from 1, of the rows
+// that it wrote, and one value for each.
+func numbered(ctx context.Context, q querier, args []any, each func(n int, value int64)) error {
+	res, err := q.QueryContext(ctx, "", args...)
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	for res.Next() {
+		var n int
+		var value int64
+		if err := res.Scan(&n, &value); err != nil {
+			return err
+		}
+		each(n, value)
+	}
+	return res.Err()
+}

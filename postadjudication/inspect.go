@@ -1,0 +1,102 @@
+package postadjudication
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Inspection is all that an operator needs to judge a dead letter.
+type Inspection struct {
+	Letter   Letter     `json:"letter"`
+	Attempts []Attempt  `json:"attempts"` // of the letter's run, in order
+	Run      Status     `json:"run"`
+	Case     CaseStatus `json:"case"` // with all its runs: parents and forks
+}
+
+// Attempt is one call of the executor, as the receipts tell it.
+type Attempt struct {
+	Number    int              `json:"attempt"`
+	StartedAt time.Time        `json:"started_at"`
+	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	EndedBy   receipts.Subtype `json:"ended_by,omitempty"`
+	Class     Class            `json:"outcome_class,omitempty"`
+	Error     *AttemptError    `json:"error,omitempty"`
+	Duration  int64            `json:"duration_us,omitempty"`
+	Worker    string           `json:"worker,omitempty"`
+	TraceID   string           `json:"trace_id,omitempty"`
+}
+
+// AttemptError is what went wrong with an attempt; it was redacted before it was kept.
+type AttemptError struct {
+	Type    string `json:"type,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stack   string `json:"stack,omitempty"` // when it panicked
+}
+
+// Inspect tells everything about a dead letter of a tenant. ErrNotFound when the
+// tenant has no such run, when it is no letter, and when the letter was purged; the run
+// and its case are still told by Status and Case.
+func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunID) (Inspection, error) {
+	seen, err := s.letter(ctx, tenant, id)
+	if err != nil {
+		return Inspection{}, err
+	}
+	found, err := s.Letters(ctx, tenant, LetterQuery{Filter: LetterFilter{Dispatch: dispatchReference(seen.Run)}, Limit: 1})
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(found.Letters) == 0 || found.Letters[0].Run != id:
+		return Inspection{}, ErrNotFound
+	}
+	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, seen.Case.ID)
+	if err != nil {
+		return Inspection{}, err
+	}
+	statuses, err := s.statusesOf(ctx, tenant, runs)
+	if err != nil {
+		return Inspection{}, err
+	}
+	out := Inspection{Letter: found.Letters[0], Case: caseOf(runs, statuses)}
+	for _, st := range statuses {
+		if st.Run == id {
+			out.Run = st
+		}
+	}
+	out.Attempts, err = attemptsOf(id, trail)
+	return out, err
+}
+
+// attemptsOf reads the attempts of a run off the receipts of its case.
+func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error) {
+	out := []Attempt{}
+	for _, r := range trail {
+		if r.Run != id {
+			continue
+		}
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		switch last := len(out) - 1; r.Subtype {
+		case receipts.AttemptStarted:
+			out = append(out, Attempt{Number: p.Attempt, StartedAt: r.At, Worker: p.Worker, TraceID: p.TraceID})
+		case receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled:
+			if last >= 0 && out[last].EndedAt == nil {
+				out[last].end(r, p)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
+	at := r.At
+	a.EndedAt, a.EndedBy, a.Class, a.Duration = &at, r.Subtype, Class(p.AttemptClass), p.DurationUS
+	if p.Error != (receipts.Failure{}) {
+		a.Error = &AttemptError{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message, Stack: p.Error.Stack}
+	}
+}

@@ -1,0 +1,51 @@
+package postadjudication
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/gowebpki/jcs"
+	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// The bytes that the escrow service is sent are those that RFC 8785 makes of the
+// same members, whatever the texts hold.
+func TestRequestIsCanonical(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String()
+		money := func() settlement.Money {
+			return settlement.Money{Minor: rapid.Int64Range(0, settlement.MaxMinor).Draw(t, "minor"), Currency: text.Draw(t, "currency")}
+		}
+		a := Adjudication{Instruction: settlement.Instruction{
+			Tenant: text.Draw(t, "tenant"), TransactionReceiptID: text.Draw(t, "transaction"), SubmissionReceiptID: text.Draw(t, "submission"),
+			AdjudicationID: text.Draw(t, "adjudication"), EscrowReference: text.Draw(t, "escrow"), Outcome: settlement.Outcome(text.Draw(t, "outcome")),
+			Generation: rapid.IntRange(0, 1<<31).Draw(t, "generation"), Amount: money(), Held: money(),
+		}}
+		payload, err := json.Marshal(rapid.MapOf(text, text).Draw(t, "payload"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.request(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := json.Marshal(map[string]any{
+			"adjudication_id": a.AdjudicationID, "amount": a.Amount, "escrow_reference": a.EscrowReference, "generation": a.Generation, "held": a.Held,
+			"outcome": a.Outcome, "payload": json.RawMessage(payload), "submission_receipt_id": a.SubmissionReceiptID, "tenant": a.Tenant,
+			"transaction_receipt_id": a.TransactionReceiptID,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := jcs.Transform(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Fatalf("%s\nwant %s", got, want)
+		}
+	})
+}
