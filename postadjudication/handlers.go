@@ -133,6 +133,7 @@ type DeadLetter struct {
 	Class       background.Class  `json:"outcome_class,omitempty"`
 	Error       receipts.Failure  `json:"error,omitzero"` // the last one, without its stack
 	DeadAt      time.Time         `json:"dead_lettered_at"`
+	Handler     background.RunID  `json:"-"` // the run that handles it, as subscribers are told
 }
 
 // ReadDeadLetter reads the letter that an attempt is to handle: for a family that is

@@ -15,6 +15,10 @@ type Stats struct {
 	Moves Batches // moves of existing cases that shared commits
 	Opens Batches // new cases that shared commits
 
+	Subscribers   int    // of OnDeadLetter, now
+	LettersTold   uint64 // calls of theirs that returned, since the start
+	LettersUntold uint64 // calls of theirs that panicked, since the start
+
 	Retention RetentionStats
 }
 
@@ -31,6 +35,7 @@ type Levels = postgres.Levels
 func (s *Service) Stats() Stats {
 	out := Stats{Stats: s.manager.Stats()}
 	out.Moves, out.Opens = s.journal.Batches()
+	out.Subscribers, out.LettersTold, out.LettersUntold = s.subscribers.count(), s.subscribers.told.Load(), s.subscribers.failed.Load()
 	out.Retention = s.pruned.read()
 	return out
 }

@@ -63,6 +63,8 @@ type Service struct {
 	policy      retrypolicy.Policy
 	policies    *policyCache
 	handlers    *handlers
+	subscribers *subscribers
+	grace       time.Duration
 	log         *zap.Logger
 	clock       func() time.Time
 	runs        bool
@@ -95,10 +97,14 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
 	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
+		journal.Close()
+		return nil, err
+	}
+	if s.subscribers, err = newSubscribers(ctx, journal, c.Logger); err != nil {
 		journal.Close()
 		return nil, err
 	}
@@ -115,7 +121,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: c.OnMove,
+		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
 		Brake: c.Brake, OnBrake: c.OnBrake,
 	})
 	if err != nil {
@@ -149,6 +155,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.TimeLimit <= 0 {
 		c.TimeLimit = 10 * time.Second
+	}
+	if c.Grace <= 0 {
+		c.Grace = 10 * time.Second
 	}
 	if c.LostAfter <= 0 {
 		c.LostAfter = 15 * time.Second
@@ -194,8 +203,22 @@ func (s *Service) Run(ctx context.Context) error {
 // Close lets go of Redis and Postgres, after everything handed over is written.
 func (s *Service) Close() error {
 	err := s.manager.Close()
+	s.subscribers.close(s.grace)
 	s.journal.Close()
 	return err
+}
+
+// moved is what is called after each committed move: what the caller asked for, and
+// who waits for deaths.
+func (s *Service) moved(then func(background.Move, background.Run)) func(background.Move, background.Run) {
+	return func(m background.Move, after background.Run) {
+		if after.State == background.DeadLettered {
+			s.subscribers.died()
+		}
+		if then != nil {
+			then(m, after)
+		}
+	}
 }
 
 // now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.
