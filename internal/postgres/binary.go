@@ -24,6 +24,7 @@ type binaryColumn struct {
 
 const (
 	arrayHeader = 20
+	emptyArray  = 12
 	nullLength  = ^uint32(0)
 )
 
@@ -60,8 +61,13 @@ var binaryWidths = map[oid.Oid]int{
 func (c *binaryColumns) args() []any {
 	out := make([]any, len(c.cols))
 	for i := range c.cols {
-		binary.BigEndian.PutUint32(c.cols[i].buf[12:], c.cols[i].n)
-		out[i] = c.cols[i].buf
+		col := &c.cols[i]
+		if col.n == 0 {
+			out[i] = append(make([]byte, 4), col.buf[4:emptyArray]...) // no dimension
+			continue
+		}
+		binary.BigEndian.PutUint32(col.buf[12:], col.n)
+		out[i] = col.buf
 	}
 	return out
 }

@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq/oid"
+)
+
+// Columns are cut out of one piece of memory: one that grows past its share must
+// not write into the next.
+func TestBinaryColumnsDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	long := make([]byte, 300)
+	c := newBinaryColumns(2, oid.T_text, oid.T_bytea, oid.T_uuid)
+	id := uuid.New()
+	for range 2 {
+		c.str(string(long))
+		c.bytes(long)
+		c.id(id)
+	}
+	for i, want := range []int{20 + 2*304, 20 + 2*304, 20 + 2*20} {
+		got := c.args()[i].([]byte)
+		if len(got) != want || got[15] != 2 || got[3] != 1 {
+			t.Errorf("column %d: %d bytes, want %d; header % x", i, len(got), want, got[:20])
+		}
+	}
+	if got := c.args()[2].([]byte)[24:40]; string(got) != string(id[:]) {
+		t.Errorf("id % x, want % x", got, id[:])
+	}
+}
+
+func TestNoRowsAreEmptyArrays(t *testing.T) {
+	t.Parallel()
+	c := newBinaryColumns(0, oid.T_uuid)
+	if got := c.args()[0].([]byte); len(got) != 12 {
+		t.Errorf("% x", got)
+	}
+	c.time(time.Time{})
+	if got := c.args()[0].([]byte); len(got) != 24 {
+		t.Errorf("% x", got)
+	}
+}

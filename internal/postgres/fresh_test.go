@@ -1,0 +1,92 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// settlementOf opens a case that takes one unit of an escrow of ten.
+func settlementOf(escrow, subject string) postgres.Submission {
+	run := plainRun(receipts.CaseID(uuid.New()), "acme")
+	run.Operation = [32]byte(append(run.ID[:], run.Case[:]...))
+	ch := opening(run, submitted(run))
+	ch.After.Case.Kind, ch.After.Case.Subject = postgres.KindSettlement, subject
+	ch.After.Case.State = settlement.State{Adjudication: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
+	ch.Opens, ch.Commits, ch.Reserve = postgres.Opening{Reference: escrow, Currency: "EUR", Held: 10}, 1, true
+	return postgres.Submission{
+		Tenant: "acme", Kind: postgres.KindSettlement, Subject: subject, Run: run.ID,
+		Open:   func() (postgres.Change, error) { return ch, nil },
+		Decide: func(s postgres.Snapshot) (postgres.Change, error) { return postgres.Change{}, errThere },
+	}
+}
+
+var errThere = fmt.Errorf("the case is there")
+
+// Cases that name one new escrow in the same moment, in the same batch and in
+// another process, all get in, and the escrow adds up.
+func TestManyCasesBeginOneEscrow(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	const rounds, each = 20, 5
+	for round := range rounds {
+		escrow := fmt.Sprintf("esc_%d", round)
+		var all sync.WaitGroup
+		for n, j := range journals {
+			for i := range each {
+				all.Go(func() {
+					if _, err := j.Submit(context.Background(), settlementOf(escrow, fmt.Sprintf("txr_%d_%d_%d", round, n, i))); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", escrow)
+		if err != nil || committed != 2*each || sum != 2*each {
+			t.Fatalf("%s: committed %d, its cases add up to %d, want %d: %v", escrow, committed, sum, 2*each, err)
+		}
+	}
+}
+
+// Of processes that open one case in the same moment one does, whatever escrow each
+// names for it, and none leaves money behind in the others.
+func TestOneOfManyOpensACase(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*postgres.Journal{open(t, url), open(t, url), open(t, url)}
+	for round := range 20 {
+		subject := fmt.Sprintf("txr_%d", round)
+		errs := make([]error, len(journals))
+		var all sync.WaitGroup
+		for n, j := range journals {
+			all.Go(func() {
+				_, errs[n] = j.Submit(context.Background(), settlementOf(fmt.Sprintf("esc_%d_%d", round, n), subject))
+			})
+		}
+		all.Wait()
+		won, sums := 0, int64(0)
+		for n, err := range errs {
+			if err == nil {
+				won++
+			}
+			committed, sum, err := journals[0].EscrowSums(context.Background(), "acme", fmt.Sprintf("esc_%d_%d", round, n))
+			if err == nil && committed != sum {
+				t.Errorf("round %d, escrow %d: committed %d, its cases add up to %d", round, n, committed, sum)
+			}
+			sums += committed
+		}
+		if won != 1 || sums != 1 {
+			t.Fatalf("round %d: %d opened the case, %d is committed: %v", round, won, sums, errs)
+		}
+	}
+}
