@@ -1,0 +1,209 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// answering has the escrow service answer every call so from now on; nil: it pays.
+func (r *rig) answering(answer func() Answer) {
+	r.escrow.mu.Lock()
+	defer r.escrow.mu.Unlock()
+	r.escrow.script = nil
+	if answer != nil {
+		r.escrow.script = func(context.Context, Call) Answer { return answer() }
+	}
+}
+
+func (r *rig) retry(id background.RunID) (Submitted, error) {
+	return r.Retry(context.Background(), "acme", id, "user:ada", "mended")
+}
+
+// A job is retried by the id it first had, however often: each time its newest run is
+// forked, begins at attempt 0 with the policy it had, and every id tells where it went.
+func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	root := r.dead(1, func(Call) Answer { return busy429() })
+	r.answering(refused)
+	first, err := r.retry(root.Run)
+	if err != nil || first.Reply != Created || first.State != background.Pending {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	r.atRest()
+	r.answering(nil)
+	second, err := r.retry(root.Run) // an old id stands for the newest run
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	line := []background.RunID{root.Run, first.Run, second.Run}
+	for i, id := range line {
+		st := r.status(id)
+		if st.Replays != 2 || len(st.Parents) != i || len(st.Forks) != 2-i {
+			t.Fatalf("run %d: %+v", i, st)
+		}
+		for k, p := range append(append(append([]background.RunID(nil), st.Parents...), id), st.Forks...) {
+			if p != line[k] {
+				t.Errorf("run %d tells of %s at %d, want %s", i, p, k, line[k])
+			}
+		}
+		l, err := r.Lineage(context.Background(), "acme", id)
+		if err != nil || l.Root != root.Run || l.Newest != second.Run || l.Replays != 2 || len(l.Runs) != 3 {
+			t.Errorf("lineage by run %d: %+v, %v", i, l, err)
+		}
+	}
+	if old, dead, done := r.status(root.Run), r.status(first.Run), r.status(second.Run); old.Letter != background.LetterForked || old.Attempts != 3 ||
+		dead.Letter != background.LetterForked || dead.Attempts != 1 || done.State != background.Succeeded || done.Attempts != 1 || done.Policy.Encode() != old.Policy.Encode() {
+		t.Errorf("%+v\n%+v\n%+v", old, dead, done)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Runs[0].Replays != 2 || len(c.Runs[2].Parents) != 2 {
+		t.Errorf("%+v", c)
+	}
+	var no *RefusedError
+	if _, err := r.retry(root.Run); !errors.As(err, &no) || no.Gate != GateNotALetter || no.Run != second.Run {
+		t.Errorf("a job that has succeeded: %v", err)
+	}
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.Retry(context.Background(), tenant, root.Run, "user:ada", "mended"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+		if _, err := r.Lineage(context.Background(), tenant, root.Run); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+	r.sound()
+}
+
+// Of many who retry and fork at once, by whatever id, one does.
+func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	root := r.dead(1, func(Call) Answer { return busy429() })
+	r.answering(refused)
+	fork, err := r.retry(root.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	r.answering(nil)
+	var all sync.WaitGroup
+	won := make(chan Submitted, 30)
+	for i := range 30 {
+		all.Go(func() {
+			var s Submitted
+			var err error
+			switch i % 3 {
+			case 0:
+				s, err = r.retry(root.Run)
+			case 1:
+				s, err = r.retry(fork.Run)
+			default:
+				s, err = r.Fork(context.Background(), "acme", fork.Run, again)
+			}
+			var no *RefusedError
+			switch {
+			case err == nil:
+				won <- s
+			case !errors.As(err, &no) || no.Gate != GateNotOpen && no.Gate != GateNotALetter:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d forks", len(won))
+	}
+	r.atRest()
+	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 3 {
+		t.Errorf("%d runs", n)
+	}
+	r.sound()
+}
+
+// If a retry dies, its letter is the open one, and the old one points to it.
+func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	root := r.dead(1, func(Call) Answer { return refused() })
+	r.answering(refused)
+	next, err := r.retry(root.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	old, now := r.status(root.Run), r.status(next.Run)
+	if old.Letter != background.LetterForked || len(old.Forks) != 1 || old.Forks[0] != next.Run || now.Letter != background.LetterOpen || len(now.Parents) != 1 {
+		t.Errorf("%+v\n%+v", old, now)
+	}
+	if p := r.payloadOf(old, receipts.ManualRetryRequested); p.NewRun != next.Run || p.Changes != "" {
+		t.Errorf("%+v", p)
+	}
+	r.sound()
+}
+
+// A fork may change policy and queue, and the receipt tells what it changed. What is
+// sent stays the same, under the same key.
+func TestAForkTellsWhatItChanged(t *testing.T) {
+	t.Parallel()
+	var seen sync.Map
+	r := newRig(t)
+	letter := func() Submitted {
+		return r.dead(1, func(c Call) Answer { seen.Store(c.Run, c); return refused() })
+	}
+	r.work()
+	dead := letter()
+	st := r.status(dead.Run)
+	to := "settlement:0"
+	if st.Queue == to {
+		to = "settlement:1"
+	}
+	ctx := context.Background()
+	var wrong *FieldError
+	for _, queue := range []string{"settlement:2", "settlement", "other:0", "settlement:-1", " settlement:0"} {
+		q := again
+		q.Queue = queue
+		if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "queue" {
+			t.Errorf("queue %q: %v", queue, err)
+		}
+	}
+	q := again
+	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1}
+	if _, err := r.Fork(ctx, "acme", dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "policy.max_retry_attempts" {
+		t.Errorf("a policy that makes no sense: %v", err)
+	}
+	q.Policy, q.Queue = &retrypolicy.Policy{MaxRetryAttempts: 2, BaseDelay: 5 * time.Millisecond}, to
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer { seen.Store(c.Run, c); return r.escrow.pay(c, c.Amount.Minor) }
+	r.escrow.mu.Unlock()
+	fork, err := r.Fork(ctx, "acme", dead.Run, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	now := r.status(fork.Run)
+	if now.Queue != to || now.Policy.MaxRetryAttempts != 2 || now.State != background.Succeeded {
+		t.Errorf("%+v", now)
+	}
+	want := "policy: max_retry_attempts 3 to 2; base_delay 25ms to 5ms; queue: " + st.Queue + " to " + to
+	if p := r.payloadOf(r.status(dead.Run), receipts.ManualRetryRequested); p.Changes != want || p.NewRun != fork.Run {
+		t.Errorf("%q, want %q", p.Changes, want)
+	}
+	if p := r.payloadOf(now, receipts.Submitted); p.Queue != to || p.ParentRun != dead.Run {
+		t.Errorf("%+v", p)
+	}
+	first, _ := seen.Load(dead.Run)
+	second, _ := seen.Load(fork.Run)
+	if a, b := first.(Call), second.(Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
+		t.Errorf("another request or key: %s %s", a.Request, b.Request)
+	}
+	r.sound()
+}
