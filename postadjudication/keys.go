@@ -14,14 +14,17 @@ import (
 // AccessKey is an access key as it is kept: everything but the secret.
 type AccessKey = access.Key
 
+// AccessRole is what a key is for: submitter, operator, approver, auditor or admin.
+type AccessRole = access.Role
+
 // NewKey asks for an access key.
 type NewKey struct {
-	Tenant    string        // whose runs and money it opens; required
-	Principal string        // who will hold it, and the actor of what is done with it; required
-	Roles     []access.Role // at least one
-	ExpiresAt time.Time     // zero: never
-	Actor     string        // who makes it; required
-	Reason    string        // why; required
+	Tenant    string       // whose runs and money it opens; required
+	Principal string       // who will hold it, and the actor of what is done with it; required
+	Roles     []AccessRole // at least one
+	ExpiresAt time.Time    // zero: never
+	Actor     string       // who makes it; required
+	Reason    string       // why; required
 }
 
 // CreateKey makes an access key and gives its token, which nobody can read again. The
@@ -64,7 +67,7 @@ func (n NewKey) validate(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-func roleWords(roles []access.Role) string {
+func roleWords(roles []AccessRole) string {
 	words := make([]string, len(roles))
 	for i, r := range roles {
 		words[i] = string(r)

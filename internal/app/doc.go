@@ -8,10 +8,12 @@
 // order of its making, also after a Start that failed. The binary and the
 // end-to-end tests use the same Main.
 //
-// The pages have no access check, so they are served on loopback unless the
-// operator says otherwise.
+// The pages are served on loopback unless the operator says otherwise, for they speak
+// no TLS. The API and asynqmon ask for an access key, except on loopback with the
+// escrow service for demonstrations; /livez, /readyz and /metrics name no tenant and
+// ask for none.
 //
 // The package may import postadjudication and its executors, background for its
-// words, internal/fakeescrow, internal/localpg, asynq, asynqmon and miniredis.
-// It must not know of commands, tables for people or SQL of the journal.
+// words, internal/api, internal/access, internal/fakeescrow, internal/localpg, asynq,
+// asynqmon and miniredis. It must not know of commands, tables for people or SQL of the journal.
 package app

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -21,7 +22,8 @@ import (
 
 const (
 	headerLimit = 10 * time.Second
-	pageLimit   = 30 * time.Second
+	pageLimit   = 30 * time.Second // streams set their own
+	headerBytes = 16 << 10
 	// pageGrace is what pages in flight are given at Close.
 	pageGrace = 2 * time.Second
 )
@@ -42,6 +44,7 @@ type Main struct {
 	Service *postadjudication.Service
 	Redis   asynq.RedisConnOpt
 	URL     string              // of the pages; empty when there are none
+	Keys    bool                // whoever asks needs an access key
 	Escrow  string              // base URL of the escrow service
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
 
@@ -140,10 +143,23 @@ func (m *Main) startPages(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serving the pages: %w", err)
 	}
+	m.closing(func() error { // once it is served from, it is closed already
+		if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
 	monitor := newMonitor(m.Redis)
 	m.closing(monitor.Close)
+	face, err := m.startAPI()
+	if err != nil {
+		return err
+	}
 	m.URL = "http://" + listener.Addr().String()
-	m.pages = &http.Server{Handler: m.routes(monitor), ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit}
+	m.pages = &http.Server{
+		Handler: m.routes(monitor, face), ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit, MaxHeaderBytes: headerBytes,
+	}
+	m.pages.RegisterOnShutdown(face.Stop)
 	m.closing(m.stopPages)
 	m.serving.Go(func() {
 		if err := m.pages.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -151,6 +167,21 @@ func (m *Main) startPages(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// startAPI makes the API. No key is needed on loopback as long as the money is that of
+// the escrow service for demonstrations.
+func (m *Main) startAPI() (*api.API, error) {
+	m.Keys = m.Options.RequireKeys || !m.Options.loopback() || m.Ledger == nil
+	config := api.Config{Service: m.Service, Log: m.Log}
+	if !m.Keys {
+		config.Open = &api.Open{Tenant: m.Options.Tenant}
+	}
+	face, err := api.New(config)
+	if err == nil {
+		m.closing(func() error { face.Stop(); return nil })
+	}
+	return face, err
 }
 
 func (m *Main) stopPages() error {

@@ -34,6 +34,8 @@ type Options struct {
 	Authorization string
 	Listen        string // host:port of the pages; empty means none
 	Expose        bool   // allows a Listen beyond loopback
+	RequireKeys   bool   // asks for access keys on loopback with the embedded escrow service, too
+	Tenant        string // of requests without a key that name none
 	Embedded      bool
 	KeyLifetime   time.Duration              // of operation keys at the escrow service
 	TimeLimit     time.Duration              // of one call of the escrow service
@@ -65,8 +67,9 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
 	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
 	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named")
-	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /livez, /readyz, /metrics and /asynqmon")
-	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; the pages have no access check")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
+	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
+	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
 	f.BoolVar(&o.Brake.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
@@ -107,14 +110,20 @@ func (o *Options) checkListen() error {
 	if o.Listen == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(o.Listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		return wrong("--listen %q is not host:port", o.Listen)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !o.Expose {
-		return wrong("--listen %s is not on loopback, and the pages have no access check: add --expose if only trusted people reach it", o.Listen)
+	if !o.loopback() && !o.Expose {
+		return wrong("--listen %s is not on loopback, and access keys would travel in the clear: add --expose when TLS is in front of it", o.Listen)
 	}
 	return nil
+}
+
+// loopback reports whether only this machine reaches the pages.
+func (o *Options) loopback() bool {
+	host, _, err := net.SplitHostPort(o.Listen)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // Redis reads a Redis URL. The error is ErrOptions and does not repeat the URL,

@@ -12,6 +12,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/hibiken/asynqmon"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
 )
 
 // readyLimit bounds the question whether this process can do its work.
@@ -23,13 +26,17 @@ const index = `recourse carries adjudicated escrow decisions to settled, or to a
 /readyz    200 while it can do its work, else 503 and why
 /metrics   for Prometheus
 /asynqmon  queues and tasks, to look at only
+/api/v1    the HTTP API; /api/v1/openapi.json says what it is
 `
 
 func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 	return asynqmon.New(asynqmon.Options{RootPath: "/asynqmon", RedisConnOpt: redis, ReadOnly: true})
 }
 
-func (m *Main) routes(monitor http.Handler) http.Handler {
+// routes are the pages. What tells of runs and money asks for a key where one is
+// needed; the others tell of this process only.
+func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
+	monitor = face.Guard(access.Queues, monitor)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) })
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, "ok\n") })
@@ -37,6 +44,7 @@ func (m *Main) routes(monitor http.Handler) http.Handler {
 	mux.Handle("GET /metrics", m.metrics.page(m.Log))
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
+	mux.Handle(api.Prefix+"/", face)
 	return mux
 }
 

@@ -69,6 +69,8 @@ func tune(s *stage, h *hand, attempts int) {
 	}
 }
 
+func keys(s *stage, h *hand) { s.tell(h, worker.Keys, "") }
+
 // transitions are all kinds of change that the journal writes, and the bells and
 // calls between them, by what their points are named for.
 var transitions = map[string]transition{
@@ -147,7 +149,23 @@ var transitions = map[string]transition{
 		holds: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
 			FROM recourse.runs r LEFT JOIN recourse.handlers h ON h.run = r.id LEFT JOIN recourse.runs d ON d.id = h.letter WHERE r.family <> 'settlement'`,
 	},
-	failpoint.Policy:   {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
+	failpoint.Policy: {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
+	failpoint.Key:    {lead: keys},
+	failpoint.KeyUse: {lead: keys},
+	string(receipts.KeyCreated): { // the register is there already
+		before: func(s *stage) { h := s.worker(""); keys(s, h); s.quit(h) },
+		lead:   keys,
+	},
+	string(receipts.KeyRevoked): {lead: keys},
+	string(receipts.AccessRefused): { // the register is there already
+		before: func(s *stage) { h := s.worker(""); s.tell(h, worker.Refuse, ""); s.quit(h) },
+		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, "") },
+	},
+	failpoint.Refusal: {
+		before: letter,
+		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, s.onlyRun("letter = 'open'")) },
+	},
+	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 )
@@ -18,6 +19,8 @@ type serving struct {
 	Ready    string `json:"readyz"`
 	Metrics  string `json:"metrics"`
 	Asynqmon string `json:"asynqmon"`
+	API      string `json:"api"`
+	Keys     bool   `json:"keys_needed"` // for the API and asynqmon
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
 }
@@ -27,9 +30,10 @@ func (c *command) serve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Execute settlements until it is told to stop", Args: exactly(),
 		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
-then are given 10 seconds. Beside the work it serves /livez, /readyz, /metrics and
-/asynqmon, the latter to look at only. These pages have no access check, so they
-are on loopback unless --expose is given.`,
+then are given 10 seconds. Beside the work it serves the HTTP API at /api/v1, and
+/asynqmon to look at only. Both ask for an access key (recourse keys create), unless
+they are on loopback with the escrow service for demonstrations. /livez, /readyz and
+/metrics ask for none.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m.Log = c.logger()
 			if err := m.Parse(c.Getenv); err != nil {
@@ -48,7 +52,7 @@ func (c *command) run(ctx context.Context, m *app.Main) (err error) {
 		return err
 	}
 	at := serving{
-		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.URL + "/metrics", Asynqmon: m.URL + "/asynqmon",
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.URL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
 		Escrow: m.Escrow, Embedded: m.Ledger != nil,
 	}
 	if err := c.say(at); err != nil {
@@ -67,9 +71,17 @@ func (c *command) say(at serving) error {
 		escrow += " (for demonstrations: it forgets everything at the end)"
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
-		{"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow},
+		{"HTTP API", at.API}, {"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow}, {"access", at.access()},
 	})
 	return s.Err()
+}
+
+// access says who may use the API and asynqmon.
+func (s serving) access() string {
+	if s.Keys {
+		return "with a key only: recourse keys create"
+	}
+	return "without a key, as " + api.Local + ": on loopback, with an escrow service for demonstrations; name the tenant in " + api.TenantHeader
 }
 
 // logger writes JSON lines to standard error.

@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
+	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},

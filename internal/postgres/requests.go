@@ -56,19 +56,25 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdat
 	if n, err := res.RowsAffected(); err != nil || n == 1 {
 		return before, n == 1, err
 	}
+	before, err = j.requestOf(ctx, q)
+	return before, false, err
+}
+
+// requestOf reads the request that has a key.
+func (j *Journal) requestOf(ctx context.Context, q Request) (before Response, err error) {
 	var digest []byte
 	var status sql.NullInt64
 	err = j.reads.QueryRowContext(ctx, `SELECT digest, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
 		Scan(&digest, &status, &before.Headers, &before.Body)
 	if errors.Is(err, sql.ErrNoRows) {
-		return before, false, ErrBusy // it was given up just now
+		return before, ErrBusy // it was given up just now
 	}
 	if err != nil {
-		return before, false, unavailable(err)
+		return before, unavailable(err)
 	}
 	copy(before.Digest[:], digest)
 	before.Status = int(status.Int64)
-	return before, false, nil
+	return before, nil
 }
 
 // AnswerRequest keeps the answer of a request, unless somebody took it over.

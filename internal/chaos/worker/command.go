@@ -16,6 +16,9 @@ const (
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same
 	Tune     = "tune"      // Tenant's settlement policy: Attempts
+	Keys     = "keys"      // one of Tenant is made, used and revoked
+	Refuse   = "refuse"    // Tenant something, about Run if there is one
+	Request  = "request"   // of Tenant, under an idempotency key
 	Clock    = "clock"     // Offset: a step of the worker's clock
 	Stats    = "stats"     // count what the process is doing
 )

@@ -47,6 +47,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Tune:
 		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
+	case Keys, Refuse, Request:
+		err = p.access(ctx, c)
 	case Clock:
 		p.offset.Store(int64(c.Offset))
 	case Stats:
