@@ -20,7 +20,7 @@ func (c *command) dlq() *cobra.Command {
 		Use: "dlq", Short: "Look at dead letters, try them again, record what became of their money", Args: c.noSuch,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.dlqList(), c.dlqFork(), c.dlqReconcile())
+	cmd.AddCommand(c.dlqList(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile())
 	return cmd
 }
 
@@ -50,11 +50,14 @@ func (l *onLetter) check(cmd *cobra.Command, run string) (err error) {
 
 func (c *command) dlqFork() *cobra.Command {
 	var l onLetter
+	var p policyFlags
+	var queue string
 	cmd := &cobra.Command{
 		Use: "fork RUN", Short: "Try an open dead letter again, with a fresh budget", Args: exactly("RUN"),
 		Long: `Try an open dead letter again: a new run in the same case, which really executes.
 A letter has one fork at most. It is refused while it is unknown whether money moved
-and the operation key may be over: reconcile it first.`,
+and the operation key may be over: reconcile it first. Policy and queue may be changed
+for the fork; what the escrow service is sent may not.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := l.check(cmd, args[0]); err != nil {
 				return err
@@ -64,7 +67,19 @@ and the operation key may be over: reconcile it first.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			fork, err := service.Fork(cmd.Context(), l.tenant, l.run, postadjudication.ForkRequest{Actor: l.actor, Reason: l.reason})
+			q := postadjudication.ForkRequest{Actor: l.actor, Reason: l.reason, Queue: queue}
+			if p.given(cmd) {
+				letter, err := service.Status(cmd.Context(), l.tenant, l.run)
+				if err != nil {
+					return missing(err, l.tenant, "run "+args[0])
+				}
+				policy, err := p.over(cmd, letter.Policy)
+				if err != nil {
+					return err
+				}
+				q.Policy = &policy
+			}
+			fork, err := service.Fork(cmd.Context(), l.tenant, l.run, q)
 			if err != nil {
 				return missing(err, l.tenant, "run "+args[0])
 			}
@@ -77,6 +92,8 @@ and the operation key may be over: reconcile it first.`,
 		},
 	}
 	l.bind(cmd)
+	p.bind(cmd)
+	cmd.Flags().StringVar(&queue, "queue", "", "another queue of the family, such as settlement:1")
 	return cmd
 }
 

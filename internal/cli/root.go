@@ -38,7 +38,7 @@ func (c *command) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(usage)
-	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.keys(), c.events(), c.migrate(), c.doctor())
+	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.keys(), c.events(), c.migrate(), c.doctor())
 	return root
 }
 

@@ -179,6 +179,12 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
+		if n := len(r.Parents); n > 0 {
+			state += ", fork of " + r.Parents[n-1].String()
+		}
+		if !r.Handler.IsZero() {
+			state += ", handled by run " + r.Handler.String()
+		}
 		rows = append(rows, []string{r.Run.String(), state, strconv.Itoa(r.Attempts), string(r.Class)})
 	}
 	s.Table([]screen.Column{{Name: "Run"}, {Name: "State", Wraps: true}, {Name: "Attempts", Right: true}, {Name: "Known"}}, rows)

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+func (c *command) policy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "policy", Short: "Look at retry policies and change them", Args: c.noSuch,
+		Long: `Look at the retry policies of a tenant's families and change them. A change holds
+for new runs, in every process within a second; runs that exist keep the policy that
+they were submitted with. Each change is a version with a receipt.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.policyList(), c.policySet(), c.policyHistory())
+	return cmd
+}
+
+// withService opens the service that the flags name, and closes it after the work.
+func (c *command) withService(cmd *cobra.Command, o app.Options, tenant string, work func(ctx context.Context, s *postadjudication.Service) error) (err error) {
+	if err := needTenant(cmd, tenant); err != nil {
+		return err
+	}
+	service, err := c.open(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	return work(cmd.Context(), service)
+}
+
+func (c *command) policyList() *cobra.Command {
+	var o app.Options
+	var tenant string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the policies of a tenant's families", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd, o, tenant, func(ctx context.Context, s *postadjudication.Service) error {
+				found, err := s.Policies(ctx, tenant)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(map[string]any{"policies": found})
+				}
+				return showPolicies(screen.New(c.Out), found)
+			})
+		},
+	}
+	o.BindServers(cmd.Flags())
+	tenantFlag(cmd.Flags(), &tenant)
+	return cmd
+}
+
+func showPolicies(s *screen.Screen, policies []postadjudication.FamilyPolicy) error {
+	rows := make([][]string, len(policies))
+	for i, p := range policies {
+		by := "as configured"
+		if p.Version > 0 {
+			by = fmt.Sprintf("version %d, %s: %s", p.Version, p.Actor, p.Reason)
+		}
+		rows[i] = append([]string{p.Family}, append(policyCells(p.Policy), by)...)
+	}
+	s.Table([]screen.Column{{Name: "Family"}, {Name: "Attempts", Right: true}, {Name: "Delays"}, {Name: "Never again", Wraps: true}, {Name: "Set", Wraps: true}}, rows)
+	return s.Err()
+}
+
+// policyCells are how often, how fast and what not, for people.
+func policyCells(p retrypolicy.Policy) []string {
+	delays := fmt.Sprintf("%s x%s up to %s", p.BaseDelay, strconv.FormatFloat(p.Coefficient, 'g', -1, 64), p.MaxDelay)
+	if p.Jitter > 0 {
+		delays += fmt.Sprintf(", %g%% either way", 100*p.Jitter)
+	}
+	return []string{strconv.Itoa(p.MaxRetryAttempts), delays, strings.Join(p.NonRetryable, ", ")}
+}
+
+func (c *command) policyHistory() *cobra.Command {
+	var o app.Options
+	var tenant, family string
+	var after int64
+	var limit int
+	cmd := &cobra.Command{
+		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd, o, tenant, func(ctx context.Context, s *postadjudication.Service) error {
+				found, err := s.PolicyHistory(ctx, tenant, family, after, limit)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(map[string]any{"versions": append([]postadjudication.PolicyVersion{}, found...)})
+				}
+				return showPolicyHistory(screen.New(c.Out), family, found)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.BindServers(f)
+	tenantFlag(f, &tenant)
+	familyFlag(f, &family)
+	f.Int64Var(&after, "after", 0, "after this version")
+	f.IntVar(&limit, "limit", 100, "at most this many")
+	return cmd
+}
+
+func familyFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "family", postadjudication.Family, "settlement, or a family of tasks by its name")
+}
+
+func showPolicyHistory(s *screen.Screen, family string, versions []postadjudication.PolicyVersion) error {
+	if len(versions) == 0 {
+		s.Text("The policy of %s was not changed: it is as configured.", family)
+		return s.Err()
+	}
+	rows := make([][]string, len(versions))
+	for i, v := range versions {
+		rows[i] = []string{strconv.FormatInt(v.Version, 10), v.At.Format(time.RFC3339), v.Actor, v.Changes, v.Reason}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By"}, {Name: "What", Wraps: true}, {Name: "Why", Wraps: true}}, rows)
+	return s.Err()
+}
