@@ -116,7 +116,7 @@ func (s *Service) Prune(ctx context.Context) (r PruneReport, err error) {
 func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) error {
 	at := s.now()
 	warn := func(f []postgres.Filed) error { return s.warn(ctx, rule, f, at, r) }
-	err := each(func(after postgres.FiledPlace) ([]postgres.Filed, error) {
+	err := each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return s.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
 	}, warn)
 	if err != nil {
@@ -127,11 +127,11 @@ func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) e
 		r.Unarchived += n
 		return err
 	}
-	err = each(func(after postgres.FiledPlace) ([]postgres.Filed, error) {
+	err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return s.journal.Expired(ctx, rule.Shelf, rule.over(at), after, pruneBatch)
 	}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByAge, f, at, r) })
 	if err == nil && rule.maxCount > 0 {
-		err = each(func(after postgres.FiledPlace) ([]postgres.Filed, error) {
+		err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 			return s.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
 		}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByCount, f, at, r) })
 	}
@@ -143,18 +143,17 @@ func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) e
 
 // each walks a list page by page. The next page begins behind the last letter, also
 // if that could not be taken: it will be met in the next round.
-func each(list func(after postgres.FiledPlace) ([]postgres.Filed, error), do func([]postgres.Filed) error) error {
+func each(list func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error), do func([]postgres.Filed) error) error {
 	var after postgres.FiledPlace
 	for {
-		page, err := list(after)
-		if err != nil || len(page) == 0 {
+		page, last, err := list(after)
+		if err != nil || last == after {
 			return err
 		}
 		if err := do(page); err != nil {
 			return err
 		}
-		last := page[len(page)-1].Run
-		after = postgres.FiledPlace{DeadAt: last.DeadAt, Run: last.ID}
+		after = last
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -15,10 +14,9 @@ import (
 // PurgeRequest asks for open letters to be removed. What stays is what always stays:
 // cases, reservations and receipts.
 type PurgeRequest struct {
-	Actor     string        // required
-	Reason    string        // required
-	Filter    LetterFilter  // which letters; it must say something, else OlderThan must
-	OlderThan time.Duration // since their death; 0: of any age
+	Actor  string       // required
+	Reason string       // required
+	Filter LetterFilter // which letters; it must say something
 	// Confirm must be the number of letters that PlanPurge counts, in digits. When
 	// another number would be purged by now, nothing is.
 	Confirm string
@@ -100,9 +98,9 @@ func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Pur
 	return s.purge(ctx, list, q.Actor, q.Reason)
 }
 
-// pages gives letters page by page, each page with their state as it is then; an
-// empty page ends them. It begins anew with every call of its maker.
-type pages func(ctx context.Context) (next func() ([]postgres.Filed, error))
+// pages gives letters page by page, each with what it is by then; more says whether
+// any may follow. They begin anew with every call of their maker.
+type pages func(ctx context.Context) (next func() (page []postgres.Filed, more bool, err error))
 
 // toClear are all open letters of a family.
 func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
@@ -114,15 +112,13 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 		return nil, &FieldError{Field: "family", Problem: "must be the name of a family"}
 	}
 	died := s.now()
-	return func(ctx context.Context) func() ([]postgres.Filed, error) {
+	return func(ctx context.Context) func() ([]postgres.Filed, bool, error) {
 		var after postgres.FiledPlace
-		return func() ([]postgres.Filed, error) {
-			page, err := s.journal.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
-			if len(page) > 0 {
-				last := page[len(page)-1].Run
-				after = postgres.FiledPlace{DeadAt: last.DeadAt, Run: last.ID}
-			}
-			return page, err
+		return func() ([]postgres.Filed, bool, error) {
+			page, last, err := s.journal.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
+			more := last != after
+			after = last
+			return page, more, err
 		}
 	}, nil
 }
@@ -130,8 +126,8 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 func planOf(ctx context.Context, list pages) (PurgePlan, error) {
 	plan := PurgePlan{Money: map[string]int64{}}
 	for next := list(ctx); ; {
-		page, err := next()
-		if err != nil || len(page) == 0 {
+		page, more, err := next()
+		if err != nil {
 			return plan, err
 		}
 		for _, f := range page {
@@ -147,6 +143,9 @@ func planOf(ctx context.Context, list pages) (PurgePlan, error) {
 				plan.Unknown++
 			}
 		}
+		if !more {
+			return plan, nil
+		}
 	}
 }
 
@@ -154,8 +153,8 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 	var out Purged
 	reason = clean(reason, 1024)
 	for next := list(ctx); ; {
-		page, err := next()
-		if err != nil || len(page) == 0 {
+		page, more, err := next()
+		if err != nil {
 			return out, err
 		}
 		var due []postgres.Filed
@@ -173,10 +172,9 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 		}
 		done, err := s.purgeAll(ctx, due, actor, reason)
 		out.Letters += done
-		if err != nil {
+		if out.MovedOn += len(due) - done; err != nil || !more {
 			return out, err
 		}
-		out.MovedOn += len(due) - done
 	}
 }
 

@@ -12,43 +12,34 @@ import (
 // are none of them.
 func (s *Service) toPurge(tenant string, q PurgeRequest) (pages, error) {
 	f := q.Filter
-	switch {
-	case tenant == "":
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
-	case q.OlderThan < 0:
-		return nil, &FieldError{Field: "older_than", Problem: "must not be negative"}
-	case f.Standing != background.NoLetter && f.Standing != background.LetterOpen:
-		return nil, &FieldError{Field: "filter.standing", Problem: "must be open: only open letters can be purged"}
+	if f.Standing != background.NoLetter && f.Standing != background.LetterOpen {
+		return nil, &FieldError{Field: "letter", Problem: "must be open: only open letters can be purged"}
 	}
-	f.Standing = background.NoLetter
-	if f == (LetterFilter{}) && q.OlderThan == 0 {
+	if f.Standing = background.NoLetter; f == (LetterFilter{}) {
 		return nil, &FieldError{Field: "filter", Problem: "must say which letters; to remove all of a family, clear it"}
 	}
-	if err := f.Validate(); err != nil {
+	if err := checkLetters(tenant, f); err != nil {
 		return nil, err
 	}
 	f.Standing = background.LetterOpen
-	if died := s.now().Add(-q.OlderThan).Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
+	now := s.now()
+	if died := now.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	return func(ctx context.Context) func() ([]postgres.Filed, error) {
-		at, more := letterCursor{asOf: s.now()}, true
-		return func() ([]postgres.Filed, error) {
-			for more {
-				page, others, last, err := s.findLetters(ctx, tenant, f, letterOrders[NewestFirst], at, pruneBatch)
-				if err != nil {
-					return nil, err
-				}
-				if at.place, more = last, others; len(page) == 0 {
-					continue
-				}
-				ids := make([]background.RunID, len(page))
-				for i, l := range page {
-					ids[i] = l.Run.ID
-				}
-				return s.journal.Filed(ctx, ids...)
+	return func(ctx context.Context) func() ([]postgres.Filed, bool, error) {
+		at := letterCursor{asOf: now}
+		return func() ([]postgres.Filed, bool, error) {
+			page, more, last, err := s.findLetters(ctx, tenant, f, letterOrders[OldestFirst], at, pruneBatch)
+			if err != nil {
+				return nil, false, err
 			}
-			return nil, nil
+			at.place = last
+			ids := make([]background.RunID, len(page))
+			for i, l := range page {
+				ids[i] = l.Run.ID
+			}
+			filed, err := s.journal.Filed(ctx, ids...)
+			return filed, more, err
 		}
 	}, nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
@@ -35,28 +33,6 @@ func filedSQL(where string) string {
 FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
 }
 
-// filedRow is one line of filedSQL.
-type filedRow struct {
-	row
-	OnHold     bool         `db:"on_hold"`
-	HoldReason string       `db:"hold_reason"`
-	Reprocess  sql.NullBool `db:"reprocess_eligible"`
-	Review     sql.NullBool `db:"manual_review_required"`
-	MarkReason string       `db:"mark_reason"`
-	Warned     bool         `db:"warned"`
-}
-
-func (r *filedRow) desk() Desk {
-	return Desk{Held: r.OnHold, HoldReason: r.HoldReason, Reprocess: said(r.Reprocess), Review: said(r.Review), MarkReason: r.MarkReason, Warned: r.Warned}
-}
-
-func said(b sql.NullBool) *bool {
-	if !b.Valid {
-		return nil
-	}
-	return &b.Bool
-}
-
 var byFiledSQL = filedSQL(`WHERE r.id = ANY($1::uuid[])`)
 
 // Filed reads runs of any tenant with their desks, by id. Runs that do not exist
@@ -68,30 +44,37 @@ func (j *Journal) Filed(ctx context.Context, ids ...background.RunID) ([]Filed, 
 	for _, id := range ids {
 		c.id(id)
 	}
-	return j.filed(ctx, byFiledSQL, c.args()...)
+	found, _, err := j.filed(ctx, FiledPlace{}, byFiledSQL, c.args()...)
+	return found, err
 }
 
-// filed reads letters. Those that this program can't read are passed over: they stay
-// as they are, and Warn is told.
-func (j *Journal) filed(ctx context.Context, query string, args ...any) ([]Filed, error) {
+// filed reads letters after a place, and gives the place of the last. Those that this
+// program can't read are passed over: they stay as they are, and Warn is told.
+func (j *Journal) filed(ctx context.Context, after FiledPlace, query string, args ...any) (out []Filed, last FiledPlace, err error) {
 	rows, err := j.reads.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, after, unavailable(err)
 	}
-	var lines []filedRow
-	if err := sqlx.StructScan(rows, &lines); err != nil {
-		return nil, unavailable(err)
-	}
-	out := make([]Filed, 0, len(lines))
-	for i := range lines {
-		s, err := lines[i].snapshot()
+	defer rows.Close()
+	last = after
+	for rows.Next() {
+		var line row
+		var d Desk
+		if err := line.scan(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &d.Warned); err != nil {
+			return nil, after, unavailable(err)
+		}
+		last = FiledPlace{line.DeadAt.Time.UTC(), background.RunID(line.ID)}
+		s, err := line.snapshot()
 		if err != nil {
-			j.Warn(unreadable{{background.RunID(lines[i].ID), err}})
+			j.Warn(unreadable{{background.RunID(line.ID), err}})
 			continue
 		}
-		out = append(out, Filed{s, lines[i].desk()})
+		out = append(out, Filed{s, d})
 	}
-	return out, nil
+	if err := rows.Err(); err != nil {
+		return nil, after, unavailable(err)
+	}
+	return out, last, nil
 }
 
 // DeskRow is a desk that changes with its letter: what a Change carries beside it.

@@ -52,9 +52,9 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 
 func sealAll(changes []Change) ([]*sealed, error) {
 	rows := make([]*sealed, len(changes))
-	for i, ch := range changes {
+	for i := range changes {
 		var err error
-		if rows[i], err = seal(ch); err != nil {
+		if rows[i], err = seal(&changes[i]); err != nil {
 			return nil, err
 		}
 	}

@@ -85,9 +85,9 @@ type row struct {
 	LastLink     []byte
 }
 
-// scan reads a line in the order of snapshotSQL.
-func (r *row) scan(rows *sql.Rows) error {
-	return rows.Scan(
+// scan reads a line in the order of snapshotSQL, and what a query has after it.
+func (r *row) scan(rows *sql.Rows, more ...any) error {
+	return rows.Scan(append([]any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
 		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
 		&r.SessionID, &r.Unheard, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
@@ -95,7 +95,7 @@ func (r *row) scan(rows *sql.Rows) error {
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
 		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink,
-	)
+	}, more...)...)
 }
 
 func (r *row) snapshot() (Snapshot, error) {

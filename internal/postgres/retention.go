@@ -20,7 +20,9 @@ type Shelf struct {
 	Except []string // queues
 }
 
-// FiledPlace is a place in the order of filed letters: oldest death first.
+// FiledPlace is a place in the order of filed letters: oldest death first. The zero
+// place is before all; a list that gives back the place it was asked after is at its
+// end.
 type FiledPlace struct {
 	DeadAt time.Time
 	Run    background.RunID
@@ -45,25 +47,25 @@ var (
 
 // Expired lists letters of a shelf that died at a time or before, and that retention
 // may take, oldest first, after a place.
-func (j *Journal) Expired(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+func (j *Journal) Expired(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
 	return j.onShelf(ctx, expiredSQL, s, after, limit, died)
 }
 
 // Unwarned lists those of Expired of whose end nothing was told yet.
-func (j *Journal) Unwarned(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+func (j *Journal) Unwarned(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
 	return j.onShelf(ctx, unwarnedSQL, s, after, limit, died)
 }
 
 // Overfull lists letters of a shelf that retention may take and that are not among
 // the newest of their tenant, as many as are kept; oldest first, after a place.
-func (j *Journal) Overfull(ctx context.Context, s Shelf, kept int, after FiledPlace, limit int) ([]Filed, error) {
+func (j *Journal) Overfull(ctx context.Context, s Shelf, kept int, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
 	return j.onShelf(ctx, overfullSQL, s, after, limit, kept)
 }
 
-func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bound any) ([]Filed, error) {
+func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bound any) ([]Filed, FiledPlace, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return j.filed(ctx, query, s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit, bound)
+	return j.filed(ctx, after, query, s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit, bound)
 }
 
 // nonNil keeps an empty list from becoming NULL.
@@ -129,8 +131,8 @@ var ofFamilySQL = filedSQL(`WHERE r.tenant = $1 AND r.family = $2 AND r.letter =
 
 // OfFamily lists the open letters of a tenant's family that died at a time or before,
 // oldest first, after a place.
-func (j *Journal) OfFamily(ctx context.Context, tenant, family string, died time.Time, after FiledPlace, limit int) ([]Filed, error) {
+func (j *Journal) OfFamily(ctx context.Context, tenant, family string, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return j.filed(ctx, ofFamilySQL, tenant, family, died, after.DeadAt, after.Run.String(), limit)
+	return j.filed(ctx, after, ofFamilySQL, tenant, family, died, after.DeadAt, after.Run.String(), limit)
 }

@@ -1,0 +1,83 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+var bankSays = Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+
+// purgedThoughPaid is a letter that was purged because the escrow service said no,
+// though it had paid.
+func (r *rig) purgedThoughPaid(n int) Submitted {
+	r.t.Helper()
+	letter := r.dead(n, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	q := refusedOnes()
+	q.Filter.Transaction, q.Confirm = release(n).TransactionReceiptID, "1"
+	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
+		r.t.Fatalf("%+v, %v", done, err)
+	}
+	return letter
+}
+
+func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	byRun, byCase := r.purgedThoughPaid(1), r.purgedThoughPaid(2)
+	ctx := context.Background()
+	var no *RefusedError
+	nothing := bankSays
+	nothing.Class, nothing.Moved = NotExecuted, 0
+	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen || no.Letter != background.LetterPurged {
+		t.Errorf("nothing to clear: %v", err)
+	}
+	for range 2 { // the second time it is known, and told again
+		if c, err := r.Reconcile(ctx, "acme", byRun.Run, bankSays); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", bankSays); err != nil || c.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, letter := range []Submitted{byRun, byCase} {
+		if got := r.standing(letter); got != background.LetterPurged {
+			t.Errorf("the letter is %s", got)
+		}
+	}
+	if told := r.told(byRun, receipts.Reconciled); len(told) != 2 || told[0].Finding != string(Executed) || told[0].FindingReference != "stmt-7" || told[1].Settlement != nil {
+		t.Errorf("%+v", told)
+	}
+	if _, err := r.ReconcileCase(ctx, "", "txr_2", bankSays); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no tenant: %v", err)
+	}
+	r.sound()
+}
+
+// When the case has been adjudicated again, what was paid under the old generation
+// ends the run that waits: it must not pay a second time.
+func TestAPaymentThatIsFoundLateStopsTheNextGeneration(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	letter := r.purgedThoughPaid(1)
+	r.stopWork()
+	higher := release(1)
+	higher.Generation = 2
+	waits := r.mustSubmit(higher)
+	if waits.Reply != Created {
+		t.Fatalf("%+v", waits)
+	}
+	c, err := r.Reconcile(context.Background(), "acme", letter.Run, bankSays)
+	if err != nil || c.Progression != settlement.Settled || c.Released != 1000 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if st, err := r.Status(context.Background(), "acme", waits.Run); err != nil || st.State != background.Cancelled {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}

@@ -1,0 +1,224 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func refusedOnes() PurgeRequest {
+	return PurgeRequest{Actor: "user:ada", Reason: "settled by hand", Filter: LetterFilter{ErrorType: "http.refused"}}
+}
+
+func (r *rig) standing(of Submitted) background.Letter {
+	r.t.Helper()
+	st, err := r.Status(context.Background(), "acme", of.Run)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st.Letter
+}
+
+func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue, inArchive(t))
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	one, two, held := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
+	other, unknown := r.dead(4, func(Call) Answer { return busy429() }), r.dead(5, func(Call) Answer {
+		a := refused()
+		a.Class = Unknown
+		return a
+	})
+	ctx := context.Background()
+	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	r.untilArchived(r.desk(), 5, onlyQueue)
+	q := refusedOnes()
+	plan, err := r.PlanPurge(ctx, "acme", q)
+	if err != nil || plan.Letters != 2 || plan.Held != 1 || plan.Unknown != 1 || plan.Money["EUR"] != 2000 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	for _, confirm := range []string{"", "yes", "3", "02", " 2"} {
+		q.Confirm = confirm
+		var bad *FieldError
+		if done, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != "confirm" || done.Letters != 0 {
+			t.Errorf("%q: %+v, %v", confirm, done, err)
+		}
+	}
+	q.Confirm = strconv.Itoa(plan.Letters)
+	if done, err := r.Purge(ctx, "acme", q); err != nil || done != (Purged{Letters: 2, Held: 1, Unknown: 1}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	for i, letter := range []Submitted{one, two, held, other, unknown} {
+		if got := r.standing(letter); (got == background.LetterPurged) != (i < 2) {
+			t.Errorf("letter %d is %s", i+1, got)
+		}
+	}
+	told := r.told(one, receipts.Purged)
+	if len(told) != 1 || told[0].Reason != q.Reason || told[0].Archive == "" {
+		t.Errorf("%+v", told)
+	}
+	r.untilArchived(r.desk(), 3, onlyQueue)
+	if n, err := r.CountLetters(ctx, "acme", LetterFilter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
+		t.Errorf("%+v are listed, %v", n, err)
+	}
+	q.Confirm = "0"
+	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 0 {
+		t.Errorf("again: %+v, %v", done, err)
+	}
+	r.sound()
+}
+
+func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	var bad *FieldError
+	for field, change := range map[string]func(*PurgeRequest){
+		"actor": func(q *PurgeRequest) { q.Actor = "" }, "reason": func(q *PurgeRequest) { q.Reason = "" },
+		"filter": func(q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(q *PurgeRequest) { q.Filter.Standing = background.LetterForked },
+		"outcome_class": func(q *PurgeRequest) { q.Filter.Class = "unknwon" },
+	} {
+		q := refusedOnes()
+		q.Confirm = "1"
+		change(&q)
+		if _, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	q := refusedOnes()
+	q.Confirm = "1"
+	if _, err := r.Purge(ctx, "", q); !errors.As(err, &bad) || bad.Field != "tenant" {
+		t.Errorf("no tenant: %v", err)
+	}
+	for field, c := range map[string]ClearRequest{
+		"family":  {Actor: "user:ada", Reason: "x", Family: "setlement", Confirm: "setlement"},
+		"confirm": {Actor: "user:ada", Reason: "x", Family: Family, Confirm: "yes"},
+		"actor":   {Reason: "x", Family: Family, Confirm: Family},
+	} {
+		if _, err := r.Clear(ctx, "acme", c); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := r.Clear(ctx, "", ClearRequest{Actor: "user:ada", Reason: "x", Family: Family, Confirm: Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
+		t.Errorf("no tenant: %v", err)
+	}
+	if got := r.standing(letter); got != background.LetterOpen {
+		t.Errorf("the letter is %s", got)
+	}
+}
+
+// A clear that stops half way is asked for again, and does the rest.
+func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	chores := func(c *Config) {
+		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		}}}
+	}
+	r := newRig(t, chores).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	for i := range 7 {
+		if _, err := r.SubmitTask(ctx, Task{Tenant: []string{"acme", "other"}[i%2], Family: "chores", Payload: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.atRest()
+	k := r.keeper(chores, inArchive(t), func(c *Config) { c.Archive = &torn{c.Archive, 1} })
+	q := ClearRequest{Actor: "user:ada", Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
+	if plan, err := k.PlanClear(ctx, "acme", q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errTorn) || done.Letters != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
+		t.Errorf("%d letters of another tenant are left", n)
+	}
+	if got := r.standing(letter); got != background.LetterOpen {
+		t.Errorf("a letter of another family is %s", got)
+	}
+	r.sound()
+}
+
+// Whoever comes first to a letter wins, and the others are told.
+func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	for i := range 12 {
+		letter := r.dead(i, func(Call) Answer { return refused() })
+		q := refusedOnes()
+		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
+		var all sync.WaitGroup
+		var forked, held bool
+		var gone Purged
+		all.Go(func() {
+			_, err := r.Fork(ctx, "acme", letter.Run, again)
+			var no *RefusedError
+			if forked = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &no) {
+				t.Errorf("fork: %v", err)
+			}
+		})
+		all.Go(func() {
+			_, err := r.Hold(ctx, "acme", letter.Run, please)
+			var no *RefusedError
+			if held = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &no) {
+				t.Errorf("hold: %v", err)
+			}
+		})
+		all.Go(func() {
+			var err error
+			var bad *FieldError
+			if gone, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
+				t.Errorf("purge: %v", err)
+			}
+		})
+		all.Wait()
+		switch got := r.standing(letter); {
+		case forked != (got == background.LetterForked), (gone.Letters == 1) != (got == background.LetterPurged), held && gone.Letters == 1, forked && gone.Letters == 1:
+			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, gone, got)
+		}
+	}
+	r.atRest()
+	r.sound()
+}
+
+// The way out of a purged letter is another adjudication.
+func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.dead(1, func(Call) Answer { return refused() })
+	q := refusedOnes()
+	q.Confirm = "1"
+	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if s := r.mustSubmit(release(1)); s.Reply != DeadLettered {
+		t.Errorf("the same again: %+v", s)
+	}
+	higher := release(1)
+	higher.Generation = 2
+	if s := r.mustSubmit(higher); s.Reply != Created {
+		t.Errorf("%+v", s)
+	}
+	r.atRest()
+	if c := r.caseOf(higher); c.Progression != settlement.Settled {
+		t.Errorf("case %+v", c)
+	}
+	r.sound()
+}
