@@ -29,15 +29,15 @@ type Adjudication struct {
 	Tenant               string          `json:"tenant,omitempty" doc:"The key's, if it is given at all"`
 	Outcome              string          `json:"outcome" enum:"release,refund"`
 	Generation           int             `json:"generation,omitempty" minimum:"1" default:"1" doc:"Higher for a re-adjudication"`
-	Amount               Money           `json:"amount" doc:"To move"`
-	Held                 Money           `json:"held" doc:"All that the escrow holds"`
+	Amount               Sum             `json:"amount" doc:"To move"`
+	Held                 Sum             `json:"held" doc:"All that the escrow holds"`
 	Target               string          `json:"target,omitempty" maxLength:"64" default:"escrow" doc:"The escrow service"`
 	Payload              json.RawMessage `json:"payload,omitempty" doc:"An object for the escrow service, without secrets"`
 	Simulate             json.RawMessage `json:"simulate,omitempty" doc:"A word or words for the escrow service of the demonstration"`
 }
 
-// Money is an amount in the minor unit of its currency.
-type Money struct {
+// Sum is an amount of money in the minor unit of its currency.
+type Sum struct {
 	Minor    int64  `json:"minor" minimum:"1" example:"12500"`
 	Currency string `json:"currency" minLength:"3" maxLength:"3" example:"USD"`
 }
@@ -84,18 +84,20 @@ type batchOutput struct{ Body Items }
 
 func (a *API) adjudicationOperations(h huma.API) {
 	register(a, h, operation{
-		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, body: itemBody, repeats: true,
+		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, body: itemBody, repeats: true, raw: true,
 		summary:     "Hand over an adjudication",
 		description: "201 when it is new, 200 when it was handed over before, 409 with the reply as code and the run in its way when it contradicts what is known. It is safe to repeat.",
 	}, a.submit)
 	register(a, h, operation{
-		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true,
+		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true, raw: true,
 		summary:     "Hand over up to 1000 adjudications",
 		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat.",
 	}, a.submitBatch)
 	// huma knows the bodies as bytes: what they are is said here.
 	bodyIs[Adjudication](h, "/adjudications")
 	bodyIs[batch](h, "/adjudications/batch")
+	answers := h.OpenAPI().Paths[Prefix+"/adjudications"].Post.Responses
+	answers["200"] = &huma.Response{Description: "It was handed over before", Content: answers["201"].Content}
 }
 
 func bodyIs[T any](h huma.API, path string) {

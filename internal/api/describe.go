@@ -32,7 +32,7 @@ func (a *API) describe() error {
 			},
 			Security: []map[string][]string{{"key": {}}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}, // the latter for problem+json
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}
@@ -74,6 +74,7 @@ type operation struct {
 	body                                   int64 // at most so many bytes; smallBody when 0
 	repeats                                bool  // safe to repeat without an Idempotency-Key
 	secret                                 bool  // its answer holds what is not kept
+	raw                                    bool  // reads its body itself
 }
 
 const (
@@ -86,9 +87,10 @@ const (
 func register[I, O any](a *API, h huma.API, o operation, do func(context.Context, Caller, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
-		MaxBodyBytes: -1, // the entry bounds it
-		Metadata:     map[string]any{"operation": o},
-		Extensions:   map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
+		MaxBodyBytes:     -1, // the entry bounds it
+		SkipValidateBody: o.raw,
+		Metadata:         map[string]any{"operation": o},
+		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
 	}
 	if !o.repeats && o.method == http.MethodPost {
 		op.Parameters = append(op.Parameters, &huma.Param{

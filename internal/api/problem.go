@@ -85,8 +85,10 @@ var codes = map[int]string{
 	http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "unsupported_media_type", http.StatusUnprocessableEntity: "invalid",
 }
 
-// The one place where huma takes its own refusals from is a variable of its package.
+// What huma refuses by itself, and whether a list may be null, are variables of its
+// package.
 func init() {
+	huma.DefaultArrayNullable = false
 	huma.NewError = func(status int, detail string, errs ...error) huma.StatusError {
 		code, known := codes[status]
 		if !known {

@@ -39,7 +39,7 @@ func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.Stream
 	default:
 		return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams are open: read /events instead", mostStreams).after(10)
 	}
-	after := postadjudication.Position(max(in.After, in.Last))
+	after := postadjudication.Position(in.After)
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
 	}

@@ -1,0 +1,247 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/app"
+)
+
+// cell is an operation as the description tells it.
+type cell struct {
+	method, path string
+	action       access.Action
+}
+
+// operations are all that the API says it has, but for itself.
+func (r *rig) operations() (out []cell) {
+	r.t.Helper()
+	described := r.ask("", http.MethodGet, api.DescriptionPath, "").object()
+	for path, methods := range described["paths"].(map[string]any) {
+		for method, op := range methods.(map[string]any) {
+			action, _ := op.(map[string]any)["x-action"].(string)
+			out = append(out, cell{strings.ToUpper(method), path, access.Action(action)})
+		}
+	}
+	return out
+}
+
+// try asks for an operation on something that is not there, and closes at once.
+func (r *rig) try(token string, c cell) (status int, text string) {
+	r.t.Helper()
+	path := strings.NewReplacer("{run}", uuid.NewString(), "{case}", uuid.NewString(), "{prefix}", "aaaaaaaaaaaa", "{family}", "none").Replace(c.path)
+	body := ""
+	if c.method == http.MethodPost {
+		body = "{}"
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	resp, err := http.DefaultClient.Do(r.request(ctx, token, c.method, path, body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == "text/event-stream" {
+		return resp.StatusCode, ""
+	}
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(all)
+}
+
+// Every cell of the table role x operation, asked of the API itself: a key of an
+// allowed role comes to the operation, any other is refused with the reason and leaves
+// a receipt, and no key opens nothing.
+func TestEveryRoleOfEveryOperation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cells := r.operations()
+	asked := map[access.Action]bool{}
+	refusals := 0
+	for _, c := range cells {
+		asked[c.action] = true
+		if len(access.Allowed(c.action)) == 0 {
+			t.Errorf("%s %s: the action %q is nobody's", c.method, c.path, c.action)
+		}
+		for _, role := range access.Roles() {
+			status, text := r.try(r.key("acme", role), c)
+			if slices.Contains(access.Allowed(c.action), role) {
+				if status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests || status >= 500 {
+					t.Errorf("%s may %s: %s %s: %d %s", role, c.action, c.method, c.path, status, text)
+				}
+				continue
+			}
+			refusals++
+			if status != http.StatusForbidden || !strings.Contains(text, `"code":"role_missing"`) || !strings.Contains(text, string(access.Allowed(c.action)[0])) {
+				t.Errorf("%s may not %s: %s %s: %d %s", role, c.action, c.method, c.path, status, text)
+			}
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND tenant = 'acme'`); n != refusals {
+				t.Fatalf("%d receipts of %d refusals", n, refusals)
+			}
+		}
+	}
+	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy} {
+		if !asked[a] {
+			t.Errorf("no operation asks for %s", a)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'auditor@acme' AND body LIKE '%"asked_for":"fork"%' AND body LIKE '%"refused_by":"role_missing"%'`); n == 0 {
+		t.Error("no receipt says that the auditor was refused a fork")
+	}
+	audit, err := r.main.Service.Audit(t.Context(), "acme")
+	if err != nil || !audit.OK() {
+		t.Errorf("%v, %v", audit, err)
+	}
+}
+
+func TestWithoutAKeyNothingOpens(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, c := range r.operations()[:12] { // as many as may fail at once
+		if status, text := r.try("", c); status != http.StatusUnauthorized || !strings.Contains(text, `"code":"key_missing"`) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, text)
+		}
+	}
+	no := r.ask("", http.MethodGet, "/api/v1/brakes", "")
+	no.refused(http.StatusUnauthorized, "key_missing", "")
+	if !strings.Contains(no.header.Get("WWW-Authenticate"), "Bearer") || no.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%v", no.header)
+	}
+	r.ask("rck_nonsense", http.MethodGet, "/api/v1/brakes", "").refused(http.StatusUnauthorized, "key_invalid", "")
+	forged, _, _ := access.Mint()
+	r.ask(forged, http.MethodGet, "/api/v1/brakes", "").refused(http.StatusUnauthorized, "key_invalid", "")
+	good := r.key("acme", access.Auditor)
+	r.ask(good[:len(good)-1]+"-", http.MethodGet, "/api/v1/no-such", "").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask(good, http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
+}
+
+func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	failed := 0
+	for {
+		a := r.ask("", http.MethodGet, "/api/v1/brakes", "")
+		if a.status == http.StatusTooManyRequests {
+			a.refused(http.StatusTooManyRequests, "too_many_failures", "")
+			if a.header.Get("Retry-After") == "" {
+				t.Errorf("%v", a.header)
+			}
+			break
+		}
+		a.refused(http.StatusUnauthorized, "key_missing", "")
+		if failed++; failed > 1000 {
+			t.Fatal("a thousand failures, and no end")
+		}
+	}
+	if failed < 20 {
+		t.Errorf("only %d failures", failed)
+	}
+	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
+}
+
+func TestARefusalAboutARunIsToldInItsCase(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	made := r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/adjudications", adjudication(1, `"ok"`)).is(http.StatusCreated)
+	run, kase := made["run_id"].(string), made["case_id"].(string)
+	p := r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/dead-letters/"+run+"/fork", `{"reason":"I can"}`).refused(http.StatusForbidden, "role_missing", "")
+	if needs := p["needs_one_of"].([]any); len(needs) != 1 || needs[0] != "operator" {
+		t.Errorf("%v", p)
+	}
+	r.ask(r.key("other", access.Submitter), http.MethodPost, "/api/v1/dead-letters/"+run+"/fork", `{"reason":"I can"}`).refused(http.StatusForbidden, "role_missing", "")
+	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/api/v1/cases/"+kase+"/receipts", "").refused(http.StatusForbidden, "role_missing", "")
+	trail := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/cases/"+kase+"/receipts?verify=true", "").is(http.StatusOK)
+	told := trail["receipts"].([]any)
+	if len(told) != 3 {
+		t.Fatalf("%v", told)
+	}
+	first := told[1].(map[string]any)
+	if first["subtype"] != "refused" || first["actor"] != "submitter@acme" || first["run_id"] != run || first["payload"].(map[string]any)["asked_for"] != "fork" {
+		t.Errorf("%v", first)
+	}
+	if told[2].(map[string]any)["payload"].(map[string]any)["asked_for"] != "receipts" {
+		t.Errorf("%v", told[2])
+	}
+	if v := trail["verification"].(map[string]any); v["ok"] != true || v["receipts"] != 3.0 {
+		t.Errorf("%v", v)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND tenant = 'other'`); n != 1 {
+		t.Errorf("%d receipts of the other tenant", n)
+	}
+}
+
+func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *app.Options) { o.RequireKeys = false })
+	if r.main.Keys {
+		t.Error("it says that keys are needed")
+	}
+	r.ask("", http.MethodGet, "/api/v1/brakes", "").refused(http.StatusBadRequest, "tenant_missing", "")
+	r.ask("", http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`, api.TenantHeader, "acme").is(http.StatusOK)
+	found := r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").is(http.StatusOK)["brakes"].([]any)
+	if len(found) != 1 || found[0].(map[string]any)["actor"] != api.Local {
+		t.Errorf("%v", found)
+	}
+	if n := len(r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other").is(http.StatusOK)["brakes"].([]any)); n != 0 {
+		t.Errorf("another tenant has %d", n)
+	}
+	// A page in a browser is not meant: neither under a name of its own nor across origins.
+	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
+	if a := r.ask("", http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`, api.TenantHeader, "acme", "Origin", "https://evil.example"); a.status != http.StatusForbidden {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+	// A key is judged where it is shown.
+	r.ask("rck_wrong", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
+	if a := r.ask("", http.MethodGet, "/asynqmon", ""); a.status != http.StatusOK {
+		t.Errorf("asynqmon: %d", a.status)
+	}
+}
+
+func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *app.Options) { o.RequireKeys, o.Embedded, o.EscrowURL = false, false, "http://127.0.0.1:1" })
+	if !r.main.Keys {
+		t.Error("it says that no key is needed")
+	}
+	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
+}
+
+func TestAsynqmonAsksForAKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	no := r.ask("", http.MethodGet, "/asynqmon", "")
+	no.refused(http.StatusUnauthorized, "key_missing", "")
+	if !strings.Contains(strings.Join(no.header.Values("WWW-Authenticate"), " "), "Basic") {
+		t.Errorf("%v", no.header)
+	}
+	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/asynqmon/api/queues", "").refused(http.StatusForbidden, "role_missing", "")
+	if a := r.ask(r.key("acme", access.Operator), http.MethodGet, "/asynqmon", ""); a.status != http.StatusOK || !strings.Contains(a.text, "<html") {
+		t.Errorf("%d %.100s", a.status, a.text)
+	}
+	req := r.request(t.Context(), "", http.MethodGet, "/asynqmon", "")
+	req.SetBasicAuth("anybody", r.key("acme", access.Auditor))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("as a browser shows it: %d, %v", resp.StatusCode, err)
+	}
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		if a := r.ask("", http.MethodGet, path, ""); a.status != http.StatusOK {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// rig is a running recourse on real servers, with the escrow service for
+// demonstrations, whose money moves as the words in a payload say.
+type rig struct {
+	t    *testing.T
+	main *app.Main
+	db   *sql.DB
+	keys map[string]string // tokens: tenant + role
+}
+
+func newRig(t *testing.T, change ...func(*app.Options)) *rig {
+	t.Helper()
+	_, redis := testkit.Redis(t)
+	o := app.Options{
+		DatabaseURL: testkit.Migrated(t), RedisURL: "redis://" + redis.(asynq.RedisClientOpt).Addr, Embedded: true, RequireKeys: true,
+		Listen: "127.0.0.1:0", TimeLimit: 300 * time.Millisecond, Brake: postadjudication.BrakeRule{Off: true},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r := &rig{t: t, main: &app.Main{Options: o}, keys: map[string]string{}}
+	if err := r.main.Parse(func(string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.main.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err := r.main.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.db, err = sql.Open("postgres", o.DatabaseURL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// work executes until the end of the test.
+func (r *rig) work() *rig {
+	ctx, stop := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- r.main.Run(ctx) }()
+	r.t.Cleanup(func() {
+		stop()
+		if err := <-ran; err != nil {
+			r.t.Errorf("run: %v", err)
+		}
+	})
+	return r
+}
+
+// key is a token of a tenant with one role; its principal is role@tenant.
+func (r *rig) key(tenant string, role access.Role) string {
+	r.t.Helper()
+	name := tenant + "/" + string(role)
+	if r.keys[name] == "" {
+		token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{
+			Tenant: tenant, Principal: string(role) + "@" + tenant, Roles: []access.Role{role}, Actor: "test", Reason: "test",
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.keys[name] = token
+	}
+	return r.keys[name]
+}
+
+// answer is what a request was answered.
+type answer struct {
+	t      *testing.T
+	what   string
+	status int
+	header http.Header
+	text   string
+}
+
+// ask sends a request with a key; headers come in pairs.
+func (r *rig) ask(token, method, path, body string, headers ...string) answer {
+	r.t.Helper()
+	resp, err := http.DefaultClient.Do(r.request(r.t.Context(), token, method, path, body, headers...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{r.t, method + " " + path, resp.StatusCode, resp.Header, string(text)}
+}
+
+func (r *rig) request(ctx context.Context, token, method, path, body string, headers ...string) *http.Request {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, r.main.URL+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+			continue
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return req
+}
+
+// object reads the JSON object of an answer.
+func (a answer) object() map[string]any {
+	a.t.Helper()
+	var v map[string]any
+	dec := json.NewDecoder(bytes.NewReader([]byte(a.text)))
+	if err := dec.Decode(&v); err != nil {
+		a.t.Fatalf("%s: %d %v in %q", a.what, a.status, err, a.text)
+	}
+	return v
+}
+
+// is checks the status and gives the object.
+func (a answer) is(status int) map[string]any {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Errorf("%s: %d, want %d: %s", a.what, a.status, status, a.text)
+	}
+	return a.object()
+}
+
+// refused checks a problem by its status and code, and which field it names first.
+func (a answer) refused(status int, code, field string) map[string]any {
+	a.t.Helper()
+	p := a.is(status)
+	if p["code"] != code || p["type"] != "urn:recourse:problem:"+code || p["status"] != float64(status) || a.header.Get("Content-Type") != "application/problem+json" {
+		a.t.Errorf("%s: %s, want %s", a.what, a.text, code)
+	}
+	if field != "" {
+		first := ""
+		if errs, _ := p["errors"].([]any); len(errs) > 0 {
+			first, _ = errs[0].(map[string]any)["field"].(string)
+		}
+		if first != field {
+			a.t.Errorf("%s: field %q, want %q: %s", a.what, first, field, a.text)
+		}
+	}
+	return p
+}
+
+// adjudication is a body; words say what the escrow service does.
+func adjudication(n int, words string) string {
+	return fmt.Sprintf(`{"transaction_receipt_id":"txr_%d","submission_receipt_id":"sub_%d","adjudication_id":"adj_%d","escrow_reference":"esc_%d",`+
+		`"outcome":"release","amount":{"minor":1000,"currency":"USD"},"held":{"minor":1000,"currency":"USD"},"simulate":[%s]}`, n, n, n, n, words)
+}
+
+// letter hands over what the escrow service refuses, and gives the run that died of it.
+func (r *rig) letter(tenant string, n int, words string) string {
+	r.t.Helper()
+	run := r.ask(r.key(tenant, access.Submitter), "POST", "/api/v1/adjudications", adjudication(n, words)).is(http.StatusCreated)["run_id"].(string)
+	r.until("the run is dead", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'dead_lettered')`, run)
+	return run
+}
+
+// until waits for a condition in the database; the query gives one bool.
+func (r *rig) until(what, query string, args ...any) {
+	r.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var ok bool
+		if err := r.db.QueryRow(query, args...).Scan(&ok); err != nil {
+			r.t.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+func (r *rig) count(query string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.db.QueryRow(query, args...).Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
