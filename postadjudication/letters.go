@@ -160,11 +160,11 @@ func checkLetters(tenant string, f LetterFilter) error {
 func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 	r, c := l.Run, l.Case
 	out := Letter{
-		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: c.Reference,
-		Outcome: settlement.Outcome(l.Outcome), Standing: r.Letter, DeadAt: r.DeadAt, Age: Span(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
+		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
+		Outcome: l.Outcome, Standing: r.Letter, DeadAt: r.DeadAt, Age: Span(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
 		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
 		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: dispatchReference(r),
-		RefusedBy: s.settlements.gate(l.Snapshot, s.now()),
+		RefusedBy: s.settlements.gate(postgres.Snapshot{Run: r, Case: c}, s.now()),
 	}
 	out.CanFork = out.RefusedBy == ""
 	if l.Currency != "" {

@@ -18,6 +18,9 @@ const preloaders = 256
 
 // do opens the system and preloads or measures it.
 func (j job) do(ctx context.Context) (m metrics, err error) {
+	if j.Workload == lettering {
+		return j.letters(ctx)
+	}
 	r := newRecord(j.Tasks)
 	s, err := makers[j.System].open(ctx, j, r)
 	if err != nil {

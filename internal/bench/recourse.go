@@ -125,8 +125,11 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 	if err != nil {
 		return err
 	}
-	if j.Workload == memory {
+	switch j.Workload {
+	case memory:
 		return equal("runs", runs, j.Tasks)
+	case lettering:
+		return errors.Join(equal("runs", runs, j.Tasks), verifyLetters(ctx, db))
 	}
 	wantDead, wantSettled, wantTrail := 0, j.Tasks, 3*j.Tasks
 	if failing(j.Workload) {

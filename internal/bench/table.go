@@ -53,6 +53,12 @@ func columns(workload string) []column {
 // writeTables writes a table of medians over the rounds for each workload.
 func writeTables(out io.Writer, o options, all []result) error {
 	for _, w := range o.workloads {
+		if w == lettering {
+			if err := writeLetters(out, all); err != nil {
+				return err
+			}
+			continue
+		}
 		t := table.NewWriter()
 		t.SetTitle(fmt.Sprintf("%s, medians of %d", w, o.rounds))
 		head := table.Row{"system", "tasks"}

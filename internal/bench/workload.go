@@ -8,9 +8,10 @@ const (
 	precision = "precision"
 	idling    = "idle"
 	memory    = "memory"
+	lettering = "letters"
 )
 
-var workloadNames = []string{settle, drain, dead, precision, idling, memory}
+var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering}
 
 // Upper bounds of the workloads that go by the clock.
 const (
@@ -22,7 +23,9 @@ const (
 func failing(workload string) bool { return workload == dead || workload == precision }
 
 // preloaded workloads find their tasks submitted.
-func preloaded(workload string) bool { return workload == drain || workload == memory }
+func preloaded(workload string) bool {
+	return workload == drain || workload == memory || workload == lettering
+}
 
 // sizes are the numbers of tasks that a workload is measured with, one after the
 // other.
@@ -40,6 +43,9 @@ func (o options) sizes(workload string) []int {
 	return []int{o.tasks}
 }
 
+// alone are the workloads that only recourse has.
+func alone(workload string) bool { return workload == memory || workload == lettering }
+
 // turn is one measurement of a run.
 type turn struct {
 	system, workload string
@@ -54,7 +60,7 @@ func (o options) turns() []turn {
 		for _, w := range o.workloads {
 			for i := range o.systems {
 				s := o.systems[(i+round)%len(o.systems)]
-				if w == memory && s != recourse {
+				if alone(w) && s != recourse {
 					continue
 				}
 				for _, n := range o.sizes(w) {

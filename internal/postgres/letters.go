@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,23 +58,6 @@ func (c LetterColumn) isTime() bool { return c == ByDeath || c == BySeen }
 type LetterPlace struct {
 	Value int64
 	Run   background.RunID
-}
-
-// FoundLetter is a letter as it is now, with what the projection knows of it.
-type FoundLetter struct {
-	Snapshot
-	Place      LetterPlace
-	JobType    string
-	Signature  string
-	Outcome    string
-	Currency   string
-	Amount     int64
-	Submission string
-	Replays    int
-	ReplayedBy string
-	SeenAt     time.Time
-
-	Held, Eligible, Review bool
 }
 
 // Letters finds dead letters of a tenant, strictly after a place. It gives the place
@@ -136,57 +117,4 @@ func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, l
 		out = append(out, place)
 	}
 	return out, rows.Err()
-}
-
-// The request bytes of a letter are not listed; a join that gives nothing is not made.
-var listedSQL = strings.Replace(byRunsSQL, "coalesce(o.request, r.payload) AS payload", "NULL::bytea AS payload", 1)
-
-const ofLettersSQL = `SELECT l.run_id, s.job_type, s.signature, s.outcome, s.currency, l.amount, l.submission, l.replays, s.replayed_by, l.last_seen_at, s.held, s.eligible, s.review
-FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape WHERE l.run_id = ANY($1::uuid[])`
-
-func (j *Journal) readLetters(ctx context.Context, places []LetterPlace) ([]FoundLetter, error) {
-	c := newColumns(1, len(places))
-	for _, p := range places {
-		c.id(p.Run)
-	}
-	known := make(map[background.RunID]FoundLetter, len(places))
-	rows, err := j.finding.QueryContext(ctx, ofLettersSQL, c.args()...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		var l FoundLetter
-		if err := rows.Scan(&id, &l.JobType, &l.Signature, &l.Outcome, &l.Currency, &l.Amount, &l.Submission, &l.Replays, &l.ReplayedBy, &l.SeenAt, &l.Held, &l.Eligible, &l.Review); err != nil {
-			return nil, err
-		}
-		l.SeenAt = l.SeenAt.UTC()
-		known[background.RunID(id)] = l
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	now, err := snapshots(ctx, j.finding, listedSQL, c.args()...)
-	var bad unreadable
-	if errors.As(err, &bad) {
-		j.Warn(bad)
-		err = nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	byRun := make(map[background.RunID]Snapshot, len(now))
-	for _, s := range now {
-		byRun[s.Run.ID] = s
-	}
-	out := make([]FoundLetter, 0, len(places))
-	for _, p := range places {
-		l, there := known[p.Run]
-		if l.Snapshot = byRun[p.Run]; there && l.Run.State == background.DeadLettered && l.Run.Letter != background.LetterPurged {
-			l.Place = p
-			out = append(out, l)
-		}
-	}
-	return out, nil
 }

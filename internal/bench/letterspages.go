@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Pages that are measured are of lettersPage letters, each so many times; the deep one
+// is behind as many of them, or behind half of the letters where there are fewer.
+const (
+	lettersPage  = 100
+	lettersTimes = 20
+	lettersDeep  = 1000
+)
+
+// lettersFilter is a filter with its name in the table.
+type lettersFilter struct {
+	name   string
+	filter postadjudication.LetterFilter
+}
+
+// lettersFilters are one of each kind, common and rare, at a time.
+func lettersFilters(now time.Time, run string) []lettersFilter {
+	type f = postadjudication.LetterFilter
+	n := func(v int64) *int64 { return &v }
+	yes := true
+	day := 24 * time.Hour
+	return []lettersFilter{
+		{"none", f{}}, {"open", f{Standing: "open"}}, {"superseded", f{Standing: "superseded"}},
+		{"queue", f{Queue: "settlement:1"}}, {"family", f{Family: "mailer"}}, {"type", f{JobType: "mailer"}},
+		{"outcome", f{Outcome: settlement.Refund}}, {"reason common", f{ReasonCode: "final"}}, {"reason rare", f{ReasonCode: "poison_pill"}},
+		{"class", f{Class: "unknown"}}, {"error type common", f{ErrorType: "http.refused"}}, {"error type rare", f{ErrorType: "http.teapot"}},
+		{"text in all", f{ErrorText: "Account"}}, {"text one cause", f{ErrorText: "court order"}}, {"text rare cause", f{ErrorText: "stout"}},
+		{"text common number", f{ErrorText: "10"}}, {"text one id", f{ErrorText: "10.0.0.1234"}},
+		{"signature", f{Signature: "http.refused: account # is closed"}}, {"signature rare", f{Signature: "http.refused: sanctions screening hit on party #"}},
+		{"died in a month", f{From: now.Add(-60 * day), To: now.Add(-30 * day)}}, {"died in an hour", f{From: now.Add(-60 * day), To: now.Add(-60*day + time.Hour)}},
+		{"older", f{OlderThan: postadjudication.Span(150 * day)}}, {"younger", f{YoungerThan: postadjudication.Span(3 * day)}},
+		{"attempts", f{MinAttempts: n(3)}}, {"attempts rare", f{MinAttempts: n(10)}}, {"amount wide", f{MinAmount: n(100000), MaxAmount: n(300000)}},
+		{"amount narrow", f{MinAmount: n(100000), MaxAmount: n(101000), Currency: "EUR"}}, {"currency", f{Currency: "JPY"}},
+		{"transaction", f{Transaction: "txr_4242"}}, {"submission", f{Submission: "sub_4242"}}, {"escrow", f{Escrow: "esc_4242"}}, {"dispatch", f{Dispatch: run + ".1"}},
+		{"replayed by", f{ReplayedBy: "user:ada"}}, {"replays", f{MinReplays: n(1)}}, {"held", f{Held: &yes}}, {"eligible", f{Reprocess: &yes}}, {"review", f{Review: &yes}},
+		{"expiring", f{ExpiringWithin: postadjudication.Span(7 * day)}},
+		{"five at once", f{Standing: "open", Class: "not_executed", Currency: "EUR", MinAmount: n(50000), ErrorText: "funds"}},
+	}
+}
+
+// letters makes letters, or measures lists of them.
+func (j job) letters(ctx context.Context) (m metrics, err error) {
+	redis, err := asynq.ParseRedisURI(j.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	if j.Preload {
+		return nil, makeLetters(ctx, j.DatabaseURL, j.Tasks)
+	}
+	now := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
+	s, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: j.DatabaseURL, Redis: redis, Now: func() time.Time { return now }})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	m = metrics{}
+	if err := projectLetters(ctx, s, j, m); err != nil {
+		return nil, err
+	}
+	first, err := s.Letters(ctx, lettersTenant, postadjudication.LetterQuery{Limit: 1})
+	if err != nil || len(first.Letters) != 1 {
+		return nil, errors.Join(errors.New("no letters"), err)
+	}
+	for _, f := range lettersFilters(now, first.Letters[0].Run.String()) {
+		began := time.Now()
+		if _, err := s.CountLetters(ctx, lettersTenant, f.filter); err != nil {
+			return nil, fmt.Errorf("counting %s: %w", f.name, err)
+		}
+		m["count|"+f.name] = milliseconds(time.Since(began))
+		for _, sort := range postadjudication.LetterSorts {
+			if err := measureLetters(ctx, s, f, sort, m); err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", f.name, sort, err)
+			}
+		}
+	}
+	return m, nil
+}
+
+// projectLetters lets the list of letters be made, and takes the time.
+func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m metrics) (err error) {
+	began := time.Now()
+	if _, err := s.CountLetters(ctx, lettersTenant, postadjudication.LetterFilter{}); err != nil {
+		return err
+	}
+	m[perSecond] = float64(j.Tasks) / time.Since(began).Seconds()
+	db, err := sql.Open("postgres", j.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	_, err = db.ExecContext(ctx, `VACUUM ANALYZE`) // what the server would do by and by
+	return err
+}
+
+// measureLetters measures the first page of a list and a deep one.
+func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, sort postadjudication.LetterSort, m metrics) error {
+	q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPage}
+	if err := measurePage(ctx, s, q, f.name+"|"+string(sort)+"|first", m); err != nil {
+		return err
+	}
+	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
+	if err != nil {
+		return err
+	}
+	skip := min(int(count.Total)/2, lettersDeep*lettersPage)
+	for walk := q; skip >= lettersPage; {
+		walk.Limit = min(skip, 1000)
+		page, err := s.Letters(ctx, lettersTenant, walk)
+		if err != nil {
+			return err
+		}
+		walk.After, q.After = page.Next, page.Next
+		skip -= walk.Limit
+	}
+	return measurePage(ctx, s, q, f.name+"|"+string(sort)+"|deep", m)
+}
+
+func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, name string, m metrics) error {
+	var took []time.Duration
+	for range lettersTimes {
+		began := time.Now()
+		if _, err := s.Letters(ctx, lettersTenant, q); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began))
+	}
+	m[name+"|p50"], m[name+"|p95"] = milliseconds(percentile(took, .5)), milliseconds(percentile(took, .95))
+	return nil
+}
