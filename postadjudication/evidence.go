@@ -1,7 +1,7 @@
 package postadjudication
 
 import (
-	"fmt"
+	"strconv"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
@@ -42,7 +42,7 @@ func clean(s string, limit int) string {
 }
 
 // evidence is what a receipt says of a move: what happened, and the counts after.
-func evidence(m background.Move, before, after background.Run) receipts.Payload {
+func evidence(m *background.Move, before, after *background.Run) receipts.Payload {
 	p := receipts.Payload{
 		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
 		UnknownOpen: after.UnknownOpen, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
@@ -57,16 +57,16 @@ func evidence(m background.Move, before, after background.Run) receipts.Payload 
 	switch m.Fact {
 	case receipts.AttemptStarted:
 		p.Attempt = after.Attempt
-		p.DispatchReference = dispatchReference(after)
+		p.DispatchReference = dispatchReference(*after)
 	case receipts.AnsweredLate:
 		p.Attempt = m.Run.Attempt
 	case receipts.RetryScheduled:
-		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, dispatchReference(after), m.Reason
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, dispatchReference(*after), m.Reason
 	case receipts.AttemptInterrupted:
 		p.NextRetryAt = after.DueAt
 	case receipts.DeadLettered:
 		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, whyDead(after)
-		p.DispatchReference = dispatchReference(after)
+		p.DispatchReference = dispatchReference(*after)
 	case receipts.Cancelled:
 		p.Reason = m.Reason
 		if p.Reason == "" {
@@ -81,16 +81,16 @@ func evidence(m background.Move, before, after background.Run) receipts.Payload 
 }
 
 // dispatchReference is the id of the asynq task that delivers the run now.
-func dispatchReference(r background.Run) string { return fmt.Sprintf("%s.%d", r.ID, r.Bell) }
+func dispatchReference(r background.Run) string { return r.ID.String() + "." + strconv.Itoa(r.Bell) }
 
-func whyDead(r background.Run) string {
+func whyDead(r *background.Run) string {
 	if r.Failure == nil || r.Failure.Message == "" {
 		return r.Reason
 	}
 	return r.Failure.Message
 }
 
-func actorOf(m background.Move) string {
+func actorOf(m *background.Move) string {
 	switch {
 	case m.Actor != "":
 		return m.Actor
@@ -101,10 +101,10 @@ func actorOf(m background.Move) string {
 }
 
 // moneyDrafts are the receipts that money leaves beside the move's own.
-func moneyDrafts(m background.Move, run background.Run, e settlement.Effect) []receipts.Draft {
+func moneyDrafts(m *background.Move, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
 	if e.Excess <= 0 {
 		return nil
 	}
-	return []receipts.Draft{{Run: run.ID, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
-		Payload: receipts.Payload{Attempt: run.Attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
+	return []receipts.Draft{{Run: run, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
+		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
 }

@@ -55,7 +55,7 @@ func (f *family) stale(a background.Attempt) string {
 		return ""
 	case now.Sub(a.StartedAt) > staleClaim:
 		return "the claim is too old to call on"
-	case a.Run.UnknownOpen > 0 && f.over(a.Run, now):
+	case a.Run.UnknownOpen > 0 && f.over(&a.Run, now):
 		return "the operation key may have expired since the claim"
 	}
 	return ""
@@ -138,74 +138,73 @@ func (f *family) Record(ctx context.Context, m background.Move) (background.Run,
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s postgres.Snapshot, around *siblings) (postgres.Change, error) {
-	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(s.Run, m.At) {
+	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
 		return postgres.Change{}, background.ErrKeyExpired
 	}
-	m = onEndedCase(onExecuted(m, s), s)
+	onExecuted(&m, &s)
+	onEndedCase(&m, &s)
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	state, effect, err := settle(m, s, around)
+	state, effect, err := settle(&m, &s, around)
 	if err != nil {
 		return postgres.Change{}, err
 	}
 	after := postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
-	p := evidence(m, s.Run, run)
+	p := evidence(&m, &s.Run, &run)
 	p.Outcome = string(state.Adjudication)
 	if state != s.Case.State {
 		p.Settlement = snapshotOf(state)
 	}
-	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: p}}
-	drafts = append(drafts, moneyDrafts(m, run, effect)...)
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: p}}
+	drafts = append(drafts, moneyDrafts(&m, run.ID, run.Attempt, effect)...)
 	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
 }
 
 // onExecuted ends a run whose payment was learned while it ran: whatever this attempt
 // told, there is nothing left to do.
-func onExecuted(m background.Move, s postgres.Snapshot) background.Move {
+func onExecuted(m *background.Move, s *postgres.Snapshot) {
 	if s.Run.Class != Executed || s.Run.State != background.Running {
-		return m
+		return
 	}
 	switch m.Fact {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
 		m.Fact, m.Lookup, m.Spend, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, Executed, background.SpendNothing, time.Time{}, ""
 	}
-	return m
 }
 
 // onEndedCase ends a run whose case was ended by another payment while it ran: it
 // must not wait for one more attempt. When its own attempt may have paid as well, a
 // person has to look at it.
-func onEndedCase(m background.Move, s postgres.Snapshot) background.Move {
+func onEndedCase(m *background.Move, s *postgres.Snapshot) {
 	if !s.Case.State.Progression.Ended() || m.Fact != receipts.RetryScheduled && m.Fact != receipts.AttemptInterrupted {
-		return m
+		return
 	}
 	m.NextRetryAt, m.Reason = time.Time{}, reasonCaseEnded
 	if m.Fact = receipts.Cancelled; m.Result.Class == Unknown || s.Run.Class == Unknown {
 		m.Fact = receipts.DeadLettered
 	}
-	return m
 }
 
 const reasonCaseEnded = "case_ended"
 
 // keyMayBeOver guards the call after an unknown one: past the key's lifetime the
 // escrow service would take a repetition for a new order, and pay twice.
-func (f *family) keyMayBeOver(r background.Run, at time.Time) bool {
+func (f *family) keyMayBeOver(r *background.Run, at time.Time) bool {
 	return r.UnknownOpen > 0 && !r.FirstSentAt.IsZero() && r.State.Waiting() && f.over(r, at)
 }
 
 // over reports whether the run's operation key may not outlive a call made now. A
 // clock that stands before the first call can't tell, so it may be.
-func (f *family) over(r background.Run, at time.Time) bool {
+func (f *family) over(r *background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
 	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.
-func settle(m background.Move, s postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
+func settle(m *background.Move, s *postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
 	e, ok := factOf(m)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
@@ -213,7 +212,7 @@ func settle(m background.Move, s postgres.Snapshot, around *siblings) (settlemen
 	if e.Fact == settlement.Executed {
 		var err error
 		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
-			e.Repeated, err = around.paid(s)
+			e.Repeated, err = around.paid(*s)
 		} else {
 			e.Repeated = s.Run.Class == Executed
 		}
@@ -229,7 +228,7 @@ func settle(m background.Move, s postgres.Snapshot, around *siblings) (settlemen
 	return state, effect, err
 }
 
-func factOf(m background.Move) (settlement.Event, bool) {
+func factOf(m *background.Move) (settlement.Event, bool) {
 	switch m.Fact {
 	case receipts.AttemptStarted:
 		return settlement.Event{Fact: settlement.AttemptStarted}, true

@@ -192,7 +192,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateNotOpen
 	case s.Case.State.Progression.Ended():
 		return GateCaseEnded
-	case r.UnknownOpen > 0 && (f.executor == nil || f.over(r, at)):
+	case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
 		return GateReconcileFirst
 	}
 	return ""

@@ -77,7 +77,7 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 		run.UnknownOpen = s.Run.UnknownOpen // what is unknown is so under another key
 	}
 	change := postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run}}
-	p := evidence(m, s.Run, run)
+	p := evidence(&m, &s.Run, &run)
 	var effect settlement.Effect
 	if m.Result.Class == Executed {
 		var state settlement.State
@@ -90,8 +90,8 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 			p.Settlement = snapshotOf(state)
 		}
 	}
-	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: p})
-	change.Drafts = append(change.Drafts, moneyDrafts(m, run, effect)...)
+	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: p})
+	change.Drafts = append(change.Drafts, moneyDrafts(&m, run.ID, run.Attempt, effect)...)
 	if m.Result.Class != Executed {
 		return change, nil
 	}
@@ -120,7 +120,7 @@ func closeHolder(m background.Move, ch postgres.Change, holder background.Run) p
 		holder = ch.After.Run
 	}
 	before, after := holder, holder
-	draft := receipts.Draft{Run: holder.ID, Actor: actorOf(m), At: m.At, Payload: receipts.Payload{
+	draft := receipts.Draft{Run: holder.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
 		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
 	}}
 	p := &draft.Payload

@@ -43,7 +43,7 @@ func recordNotice(ctx context.Context, j *postgres.Journal, m background.Move) (
 			}
 			return postgres.Change{
 				Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run},
-				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: receipts.Payload{
+				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
 					DispatchReference: dispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
 				}}},
 			}, nil

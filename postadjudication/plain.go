@@ -88,7 +88,7 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 		}
 		return postgres.Change{
 			Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run},
-			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(m), At: m.At, Payload: evidence(m, s.Run, run)}},
+			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: evidence(&m, &s.Run, &run)}},
 		}, nil
 	})
 	return s.Run, err

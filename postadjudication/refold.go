@@ -58,7 +58,7 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 			return f.executed(r.Run, p.Moved), true
 		}
 	}
-	return factOf(background.Move{Fact: r.Subtype})
+	return factOf(&background.Move{Fact: r.Subtype})
 }
 
 func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
