@@ -1,0 +1,152 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+func TestEventsAreReadAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	auditor := r.key("acme", access.Auditor)
+	none := r.ask(auditor, http.MethodGet, "/api/v1/events?wait=1", "").is(http.StatusOK)
+	if len(none["events"].([]any)) != 0 {
+		t.Errorf("%v", none)
+	}
+	waited := make(chan answer)
+	go func() { waited <- r.ask(auditor, http.MethodGet, "/api/v1/events?wait=25&limit=1", "") }()
+	run := r.letter("acme", 1, `"refused"`)
+	first := (<-waited).is(http.StatusOK)["events"].([]any)
+	if len(first) != 1 || first[0].(map[string]any)["type"] != "run.created" || first[0].(map[string]any)["run_id"] != run {
+		t.Errorf("%v", first)
+	}
+	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for after := "0"; ; {
+		page := r.ask(auditor, http.MethodGet, "/api/v1/events?limit=2&after="+after, "").is(http.StatusOK)
+		for _, e := range page["events"].([]any) {
+			types = append(types, e.(map[string]any)["type"].(string))
+		}
+		if len(page["events"].([]any)) == 0 {
+			break
+		}
+		after = strconv.FormatInt(int64(page["next"].(float64)), 10)
+	}
+	if got := strings.Join(types, " "); got != "run.created run.started node.started node.failed run.dead_lettered run.failed" {
+		t.Errorf("%s", got)
+	}
+}
+
+// happening is an event of a stream.
+type happening struct{ id, kind, data string }
+
+// listen reads a stream of events until it ends.
+func (r *rig) listen(ctx context.Context, token, path string, headers ...string) <-chan happening {
+	r.t.Helper()
+	resp, err := http.DefaultClient.Do(r.request(ctx, token, http.MethodGet, path, "", headers...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(resp.Body)
+		r.t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, text)
+	}
+	out := make(chan happening, 100)
+	go func() {
+		defer close(out)
+		defer resp.Body.Close()
+		var h happening
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				h.id = value
+			case "event":
+				h.kind = value
+			case "data":
+				h.data = value
+			case "":
+				if h.data != "" {
+					out <- h
+				}
+				h = happening{}
+			}
+		}
+	}()
+	return out
+}
+
+func TestAStreamGoesOnWhereItsReaderLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	auditor := r.key("acme", access.Auditor)
+	ctx, leave := context.WithCancel(t.Context())
+	live := r.listen(ctx, auditor, "/api/v1/events/stream")
+	run := r.letter("acme", 1, `"refused"`)
+	r.letter("other", 1, `"refused"`)
+	var seen []happening
+	for len(seen) < 6 {
+		seen = append(seen, <-live)
+	}
+	leave()
+	for range live { // until it has ended
+	}
+	var data struct {
+		Position int64
+		Run      string `json:"run_id"`
+		Tenant   string
+	}
+	for _, h := range seen {
+		if err := json.Unmarshal([]byte(h.data), &data); err != nil || strconv.FormatInt(data.Position, 10) != h.id || data.Run != run || data.Tenant != "acme" {
+			t.Errorf("%+v: %+v, %v", h, data, err)
+		}
+	}
+	ctx, leave = context.WithCancel(t.Context())
+	defer leave()
+	rest := r.listen(ctx, auditor, "/api/v1/events/stream?after=1", "Last-Event-ID", seen[3].id)
+	for _, want := range seen[4:] {
+		if got := <-rest; got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestStreamsAndWaitingEndWithTheServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	auditor := r.key("acme", access.Auditor)
+	stream := r.listen(context.Background(), auditor, "/api/v1/events/stream")
+	waited := make(chan answer)
+	go func() { waited <- r.ask(auditor, http.MethodGet, "/api/v1/events?wait=25", "") }()
+	r.until("the wait has begun", `SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%event_log%' AND datname = current_database()`)
+	if err := r.main.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if h, more := <-stream; more {
+		t.Errorf("%+v", h)
+	}
+	if a := <-waited; a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+func TestAStreamEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	made := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`).is(http.StatusCreated)
+	stream := r.listen(t.Context(), made["token"].(string), "/api/v1/events/stream")
+	r.ask(r.key("acme", access.Admin), http.MethodDelete, "/api/v1/keys/"+made["prefix"].(string)+"?reason=left", "").is(http.StatusOK)
+	if h, more := <-stream; more { // bounded by the time limit of go test
+		t.Errorf("%+v", h)
+	}
+}

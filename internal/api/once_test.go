@@ -1,0 +1,110 @@
+package api_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+)
+
+const idempotency = "Idempotency-Key"
+
+func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	operator := r.key("acme", access.Operator)
+	path := "/api/v1/dead-letters/" + r.letter("acme", 1, `"refused"`) + "/fork"
+	const body = `{"reason":"mended"}`
+	first := r.ask(operator, http.MethodPost, path, body, idempotency, "ticket-1")
+	first.is(http.StatusCreated)
+	again := r.ask(operator, http.MethodPost, path, body, idempotency, "ticket-1")
+	again.is(http.StatusCreated)
+	if again.text != first.text || again.header.Get("Location") != first.header.Get("Location") || again.header.Get(api.Replayed) != "true" || first.header.Get(api.Replayed) != "" ||
+		again.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		t.Errorf("%s %v\n%s %v", first.text, first.header, again.text, again.header)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'manual-retry-requested'`); n != 1 {
+		t.Errorf("%d forks", n)
+	}
+	r.ask(operator, http.MethodPost, path, `{"reason":"another"}`, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	// The key is the tenant's, the request is its asker's.
+	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").is(http.StatusOK)
+	token := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
+	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	r.ask(operator, http.MethodPost, path, body, idempotency, strings.Repeat("x", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
+	r.ask(r.key("acme", access.Auditor), http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusForbidden, "role_missing", "")
+}
+
+func TestWhatWasRefusedMayBeTriedAgainUnderItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	operator := r.key("acme", access.Operator)
+	const body = `{"reason":"x"}`
+	for range 2 {
+		r.ask(operator, http.MethodPost, "/api/v1/brakes/release", body, idempotency, "k").refused(http.StatusConflict, "brake_released", "")
+	}
+	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body).is(http.StatusOK)
+	r.ask(operator, http.MethodPost, "/api/v1/brakes/release", body, idempotency, "k").is(http.StatusOK)
+	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE status = 200`); n != 1 {
+		t.Errorf("%d requests kept", n)
+	}
+}
+
+func TestARequestThatIsWorkedOnIsNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const path, body = "/api/v1/brakes/pull", `{"reason":"x"}`
+	h := sha256.New()
+	for _, part := range []string{"recourse request 1", "operator@acme", http.MethodPost, path, ""} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
+		h.Write([]byte(part))
+	}
+	h.Write([]byte(body))
+	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "k", [32]byte(h.Sum(nil)))
+	if err != nil || begun == nil {
+		t.Fatalf("%v, %v", begun, err)
+	}
+	busy := r.ask(r.key("acme", access.Operator), http.MethodPost, path, body, idempotency, "k")
+	busy.refused(http.StatusConflict, "idempotency_in_progress", "")
+	if busy.header.Get("Retry-After") != "1" {
+		t.Errorf("%v", busy.header)
+	}
+	if err := begun.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.ask(r.key("acme", access.Operator), http.MethodPost, path, body, idempotency, "k").is(http.StatusOK)
+}
+
+func TestOneOfManyAtOnceIsDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	admin := r.key("acme", access.Admin)
+	const body = `{"principal":"user:ada","roles":["operator"],"reason":"x"}`
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			a := r.ask(admin, http.MethodPost, "/api/v1/keys", body, idempotency, "k")
+			if a.status != http.StatusCreated && a.status != http.StatusConflict {
+				t.Errorf("%d %s", a.status, a.text)
+			}
+		})
+	}
+	all.Wait()
+	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE principal = 'user:ada'`); n != 1 {
+		t.Errorf("%d keys", n)
+	}
+	// The secret is shown once, and is kept nowhere.
+	again := r.ask(admin, http.MethodPost, "/api/v1/keys", body, idempotency, "k").is(http.StatusCreated)
+	if again["token"] != nil || again["prefix"] == nil {
+		t.Errorf("%v", again)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE convert_from(body, 'UTF8') LIKE '%rck_%'`); n != 0 {
+		t.Error("a token is stored")
+	}
+}
