@@ -21,6 +21,8 @@ type transition struct {
 	waits time.Duration
 	// handled gives every worker a handler of dead letters.
 	handled bool
+	// retain is how long every worker keeps letters; with it there is an archive.
+	retain string
 	// holds is what must be true at the end, beside what always must: a query of one bool.
 	holds string
 }
@@ -149,9 +151,16 @@ var transitions = map[string]transition{
 		holds: `SELECT count(*) = 1 AND bool_and(d.state = 'dead_lettered' AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || d.id)
 			FROM recourse.runs r LEFT JOIN recourse.handlers h ON h.run = r.id LEFT JOIN recourse.runs d ON d.id = h.letter WHERE r.family <> 'settlement'`,
 	},
-	failpoint.Policy: {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
-	failpoint.Key:    {lead: keys},
-	failpoint.KeyUse: {lead: keys},
+	failpoint.Desk:                    {before: letter, lead: desk(worker.Hold), holds: heldOnce},
+	string(receipts.HoldPlaced):       {before: letter, lead: desk(worker.Hold), holds: heldOnce},
+	string(receipts.HoldReleased):     {before: held, lead: desk(worker.LetGo), holds: heldOnce},
+	string(receipts.Marked):           {before: letter, lead: desk(worker.Mark), holds: markedOnce},
+	string(receipts.Purged):           {before: letter, lead: desk(worker.Purge), holds: purgedOnce},
+	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", holds: expiredOnce},
+	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", holds: expiredOnce},
+	failpoint.Policy:                  {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
+	failpoint.Key:                     {lead: keys},
+	failpoint.KeyUse:                  {lead: keys},
 	string(receipts.KeyCreated): { // the register is there already
 		before: func(s *stage) { h := s.worker(""); keys(s, h); s.quit(h) },
 		lead:   keys,
@@ -205,12 +214,15 @@ func killAt(t *testing.T, point string, tr transition) {
 		if tr.before != nil {
 			tr.before(s)
 		}
-		h := s.worker(point, func(c *worker.Settings) { c.BaseDelay, c.Handled = max(c.BaseDelay, tr.waits), tr.handled })
+		archive := t.TempDir()
+		h := s.worker(point, func(c *worker.Settings) {
+			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.waits), tr.handled, archive, tr.retain
+		})
 		if tr.lead != nil {
 			tr.lead(s, h)
 		}
 		s.died(h)
-		survivor := s.worker("", func(c *worker.Settings) { c.Handled = tr.handled })
+		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, archive, tr.retain })
 		s.askAgain(survivor)
 		s.release(survivor)
 		s.atRest()
@@ -218,6 +230,7 @@ func killAt(t *testing.T, point string, tr transition) {
 		if tr.holds != "" {
 			s.until(tr.holds, tr.holds)
 		}
+		s.archivedWhatWentBy(archive)
 		s.quit(survivor)
 	})
 }

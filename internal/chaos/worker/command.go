@@ -13,6 +13,10 @@ const (
 	Task     = "task"      // RetryKey, of the worker's plain family
 	Cancel   = "cancel"    // Tenant and Run
 	Fork     = "fork"      // Tenant and Run
+	Hold     = "hold"      // Tenant and Run
+	LetGo    = "let-go"    // Tenant and Run, which is held
+	Mark     = "mark"      // Tenant and Run
+	Purge    = "purge"     // Tenant's open letters
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same
 	Tune     = "tune"      // Tenant's settlement policy: Attempts

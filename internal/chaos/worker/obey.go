@@ -47,6 +47,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Tune:
 		_, err = p.service.SetPolicy(ctx, postadjudication.PolicyChange{Tenant: c.Tenant, Family: postadjudication.Family, Actor: actor, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
+	case Hold, LetGo, Mark, Purge:
+		err = p.desk(ctx, c)
 	case Keys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:

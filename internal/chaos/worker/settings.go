@@ -25,6 +25,8 @@ type Settings struct {
 	ClockOffset time.Duration // of this process from the machine's clock
 	KeyLifetime time.Duration // that the executor states
 	Handled     bool          // dead letters of settlements have a handler, which succeeds
+	Archive     string        // directory that letters go into; none when empty
+	Retain      string        // how long letters of settlements are kept, as ISO 8601; needs Archive
 	Only        bool          // answer commands, execute nothing
 }
 

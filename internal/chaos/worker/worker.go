@@ -125,6 +125,9 @@ func (p *process) open(ctx context.Context) error {
 		Families: []postadjudication.Plain{Chores()},
 	}
 	c.Policy.BaseDelay = s.BaseDelay
+	if err := s.keep(&c); err != nil {
+		return err
+	}
 	if s.Handled {
 		c.OnDeath.Handle = func(context.Context, postadjudication.DeadLetter) background.Result {
 			return background.Result{Class: background.Executed}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// desk has a worker do something with the one open letter.
+func desk(do string) func(*stage, *hand) {
+	return func(s *stage, h *hand) { s.tell(h, do, s.onlyRun("letter = 'open'")) }
+}
+
+// held leaves an open letter that is held, and nobody at work.
+func held(s *stage) {
+	letter(s)
+	h := s.worker("")
+	desk(worker.Hold)(s, h)
+	s.quit(h)
+}
+
+// The desk is what the receipts say, and whoever asks again is answered by it: nobody
+// asks again here, so that what was done was done once or not at all.
+const (
+	heldOnce = `SELECT count(*) FILTER (WHERE subtype = 'hold-placed') - count(*) FILTER (WHERE subtype = 'hold-released')
+		= (SELECT count(*) FROM recourse.desk WHERE held) AND count(*) FILTER (WHERE subtype = 'hold-placed') <= 1 FROM recourse.receipts`
+	markedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.desk WHERE manual_review_required) AND count(*) <= 1
+		FROM recourse.receipts WHERE subtype = 'marked'`
+	purgedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.runs WHERE letter = 'purged') AND count(*) <= 1
+		FROM recourse.receipts WHERE subtype = 'purged'`
+	// Retention goes on by itself.
+	expiredOnce = `SELECT count(*) FILTER (WHERE subtype = 'retention-ending') = 1 AND count(*) FILTER (WHERE subtype = 'retention-expired') = 1
+		AND (SELECT bool_and(letter = 'purged') FROM recourse.runs) AND NOT EXISTS (SELECT FROM recourse.desk) FROM recourse.receipts`
+)
+
+// archivedWhatWentBy checks that every letter that is gone is in the archive.
+func (s *stage) archivedWhatWentBy(folder string) {
+	s.t.Helper()
+	a, err := postadjudication.ArchiveDir(folder)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	redis, err := asynq.ParseRedisURI(s.redis)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	reader, err := postadjudication.Open(s.ctx(), postadjudication.Config{DatabaseURL: s.url, Redis: redis, Archive: a})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() {
+		if err := reader.Close(); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	kept := map[string]bool{}
+	for l, err := range reader.Archived(context.Background(), "chaos", postadjudication.Family) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		kept[l.Run.String()] = true
+	}
+	rows, err := s.db.Query(`SELECT id FROM recourse.runs WHERE letter = 'purged'`)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			s.t.Fatal(err)
+		}
+		if !kept[id] {
+			s.t.Errorf("letter %s is gone, and in no archive", id)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
