@@ -73,8 +73,11 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 // letter itself has none: it dies like any other, and there is no loop.
 func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **background.Run) (postgres.Change, error) {
 	dead := ch.After.Run
+	if dead.Letter != background.LetterOpen || ch.Before.Run.Letter == background.LetterOpen {
+		return ch, nil
+	}
 	family := h.service.plain[h.of[dead.Family]]
-	if _, is := handles(dead); is || family == nil || dead.Letter != background.LetterOpen || ch.Before.Run.Letter == background.LetterOpen {
+	if _, is := handles(dead); is || family == nil {
 		return ch, nil
 	}
 	payload, err := json.Marshal(deadLetterOf(ch.After))
