@@ -111,7 +111,8 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	if err := s.auditOperations(ctx, a, tenant); err != nil {
+	err = errors.Join(s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant))
+	if err != nil {
 		return err
 	}
 	return s.auditEscrows(ctx, a, tenant, sums)

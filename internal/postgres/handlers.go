@@ -67,3 +67,23 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 	}
 	return out, nil
 }
+
+const misledSQL = `
+SELECT h.letter FROM recourse.handlers h
+  LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
+  LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
+WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
+  SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
+    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))
+LIMIT 1`
+
+// Misled finds a letter of a tenant that does not tell of its handler, or whose
+// handler does not tell of it; the zero id when there is none.
+func (j *Journal) Misled(ctx context.Context, tenant string) (background.RunID, error) {
+	var found uuid.UUID
+	err := j.reads.QueryRowContext(ctx, misledSQL, tenant).Scan(&found)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return background.RunID{}, unavailable(err)
+	}
+	return background.RunID(found), nil
+}

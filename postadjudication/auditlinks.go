@@ -1,0 +1,43 @@
+package postadjudication
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// auditPolicies checks that each policy that was set is what the receipt of its
+// version says. Receipts stay as they are, so that others may set policies meanwhile.
+func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) error {
+	set, err := s.journal.TenantPolicies(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, p := range set {
+		trail, err := s.journal.Trail(ctx, tenant, p.Case, postgres.Place{Case: p.Case, Seq: p.Version - 1}, 1)
+		if err != nil {
+			return err
+		}
+		if len(trail) == 0 {
+			a.fail(InvariantFold, "the policy of family %s of %s is at version %d, of which there is no receipt", p.Family, tenant, p.Version)
+			continue
+		}
+		told, err := trail[0].Payload()
+		if err != nil {
+			return err
+		}
+		if told.Policy != p.Policy.Encode() || told.Family != p.Family {
+			a.fail(InvariantFold, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Policy.Encode(), told.Policy)
+		}
+	}
+	return nil
+}
+
+// auditHandlers checks that letters and their handlers' runs tell of each other.
+func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
+	letter, err := s.journal.Misled(ctx, tenant)
+	if err == nil && !letter.IsZero() {
+		a.fail(InvariantLetters, "run %s and the run that is said to handle its letter do not tell of each other", letter)
+	}
+	return err
+}

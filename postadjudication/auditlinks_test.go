@@ -1,0 +1,45 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// The audit finds a policy and a link that somebody changed behind our back.
+func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for what, c := range map[string]struct{ spoil, invariant, word string }{
+		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, InvariantFold, "its receipt says"},
+		"a version":         {`UPDATE recourse.policies SET version = 2`, InvariantFold, "no receipt"},
+		"a handler's key":   {`UPDATE recourse.runs SET retry_key = 'dlq:' || gen_random_uuid() WHERE family = 'dlq'`, InvariantLetters, "do not tell"},
+		"a link":            {`UPDATE recourse.handlers SET run = gen_random_uuid()`, InvariantLetters, "do not tell"},
+		"nothing, and then": {`SELECT 1`, "", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: (&handled{}).handle} }).work()
+			if _, err := r.SetPolicy(ctx, tune(5)); err != nil {
+				t.Fatal(err)
+			}
+			r.dead(1, func(Call) Answer { return refused() })
+			if _, err := r.db.Exec(c.spoil); err != nil {
+				t.Fatal(err)
+			}
+			a, err := r.Audit(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.invariant == "" {
+				if !a.OK() {
+					t.Errorf("%v", a.Broken)
+				}
+				return
+			}
+			if v := a.Verdict(c.invariant); !strings.Contains(v, c.word) {
+				t.Errorf("%q: %s", c.invariant, v)
+			}
+		})
+	}
+}
