@@ -25,24 +25,29 @@ type process struct {
 	of      measured
 	started time.Time
 
+	subscribers, told, untold *prometheus.Desc // of dead letters
+
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
 	return &process{
 		of: of, started: started,
-		running:    about("recourse_calls_running", "Calls of the escrow service in flight."),
-		waiting:    about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
-		abandoned:  about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
-		failures:   about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
-		rung:       about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
-		braked:     about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
-		parked:     about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
-		paused:     about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
-		unmirrored: about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
-		uptime:     about("recourse_uptime_seconds", "Since this process opened its service."),
-		moves:      about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
-		opens:      about("recourse_submit_commit_rows", "New cases that shared a commit."),
+		running:     about("recourse_calls_running", "Calls of the escrow service in flight."),
+		waiting:     about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
+		abandoned:   about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
+		failures:    about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
+		rung:        about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
+		braked:      about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
+		parked:      about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
+		paused:      about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
+		unmirrored:  about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
+		subscribers: about("recourse_letter_subscribers", "Subscribers of dead letters in this process."),
+		told:        about("recourse_letters_told_total", "Calls of subscribers of dead letters that returned."),
+		untold:      about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
+		uptime:      about("recourse_uptime_seconds", "Since this process opened its service."),
+		moves:       about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
+		opens:       about("recourse_submit_commit_rows", "New cases that shared a commit."),
 	}
 }
 
@@ -61,8 +66,11 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.abandoned, float64(s.Abandoned))
 	gauge(p.braked, float64(s.Braked))
 	gauge(p.paused, float64(s.Paused))
+	gauge(p.subscribers, float64(s.Subscribers))
 	gauge(p.uptime, time.Since(p.started).Seconds())
 	count(p.failures, s.WriteFailures)
+	count(p.told, s.LettersTold)
+	count(p.untold, s.LettersUntold)
 	count(p.rung, s.Rung)
 	count(p.parked, s.Parked)
 	count(p.unmirrored, s.Unmirrored)

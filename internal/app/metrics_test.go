@@ -83,12 +83,14 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	}}
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
 	of.stats.Paused, of.stats.Unmirrored = 1, 9
+	of.stats.Subscribers, of.stats.LettersTold, of.stats.LettersUntold = 2, 11, 3
 	of.stats.Moves.Commits[0], of.stats.Moves.Commits[2], of.stats.Moves.Rows = 3, 1, 7
 	m := newMetrics()
 	m.show(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
 		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`, `recourse_levels_measured 1`,
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
+		`recourse_letter_subscribers 2`, `recourse_letters_told_total 11`, `recourse_letters_untold_total 3`,
 		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,
 		`recourse_move_commit_rows_bucket{le="+Inf"} 4`, `recourse_move_commit_rows_sum 7`, `recourse_move_commit_rows_count 4`)
 }
