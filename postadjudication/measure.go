@@ -42,7 +42,12 @@ func (s *Service) Stats() Stats {
 
 // Levels measures how much there is to do. It reads every live run and open
 // letter, so that it should be asked a few times a minute, not a second.
-func (s *Service) Levels(ctx context.Context) (Levels, error) { return s.journal.Levels(ctx, s.now()) }
+func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
+	if l, err = s.journal.Levels(ctx, s.now()); err == nil {
+		l.Expiring, err = s.Expiring(ctx, expiringWithin)
+	}
+	return l, err
+}
 
 // Paused names the queues that somebody paused in asynq, as last seen: their runs
 // wait until they go on. It is no fault, but a person should know.

@@ -86,8 +86,8 @@ func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
 	k.at(172 * day).prune(PruneReport{})
 	k.at(174 * day).prune(PruneReport{Warned: 1})
 	k.prune(PruneReport{})
-	if n, err := k.Expiring(context.Background(), 7*day); err != nil || n[Family] != 1 {
-		t.Errorf("%v, %v", n, err)
+	if l, err := k.Levels(context.Background()); err != nil || l.Expiring[Family] != 1 || l.Held != 0 {
+		t.Errorf("%+v, %v", l, err)
 	}
 	k.at(180 * day).prune(PruneReport{Pruned: 1})
 	k.prune(PruneReport{})
@@ -160,8 +160,8 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	}
 	k := r.keeper(inArchive(t)).at(4000 * day)
 	k.prune(PruneReport{})
-	if n, err := k.Expiring(ctx, 7*day); err != nil || n[Family] != 0 {
-		t.Errorf("%v, %v", n, err)
+	if l, err := k.Levels(ctx); err != nil || l.Expiring[Family] != 0 || l.Held != 1 {
+		t.Errorf("%+v, %v", l, err)
 	}
 	if _, err := r.Fork(ctx, "acme", held.Run, ForkRequest{}); err == nil {
 		t.Error("forked by nobody")

@@ -27,7 +27,7 @@ type process struct {
 
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
-	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored *prometheus.Desc
+	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored, pruned, unarchived *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
@@ -42,6 +42,8 @@ func newProcess(of measured, started time.Time) *process {
 		parked:      about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
 		paused:      about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
 		unmirrored:  about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
+		pruned:      about("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
+		unarchived:  about("recourse_dead_letters_unarchived", "Dead letters of settlements that stay beyond their retention because there is no archive."),
 		subscribers: about("recourse_letter_subscribers", "Subscribers of dead letters in this process."),
 		told:        about("recourse_letters_told_total", "Calls of subscribers of dead letters that returned."),
 		untold:      about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
@@ -67,6 +69,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.braked, float64(s.Braked))
 	gauge(p.paused, float64(s.Paused))
 	gauge(p.subscribers, float64(s.Subscribers))
+	gauge(p.unarchived, float64(s.Retention.Unarchived))
 	gauge(p.uptime, time.Since(p.started).Seconds())
 	count(p.failures, s.WriteFailures)
 	count(p.told, s.LettersTold)
@@ -74,6 +77,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	count(p.rung, s.Rung)
 	count(p.parked, s.Parked)
 	count(p.unmirrored, s.Unmirrored)
+	count(p.pruned, s.Retention.Pruned)
 	to <- batches(p.moves, s.Moves)
 	to <- batches(p.opens, s.Opens)
 }
@@ -93,22 +97,24 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
 	return &journal{
 		levels: &levels{measure: of.Levels, now: time.Now}, log: log,
-		told:   about("recourse_levels_measured", "Whether the levels could be measured; while 0 they are not shown."),
-		runs:   about("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
-		oldest: about("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
-		atRisk: about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
+		told:     about("recourse_levels_measured", "Whether the levels could be measured; while 0 they are not shown."),
+		runs:     about("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
+		oldest:   about("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
+		atRisk:   about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
+		expiring: about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
+		held:     about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held} {
 		to <- d
 	}
 }
@@ -136,4 +142,8 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 	for currency, minor := range l.AtRisk {
 		gauge(j.atRisk, float64(minor), currency)
 	}
+	for family, n := range l.Expiring {
+		gauge(j.expiring, float64(n), family)
+	}
+	gauge(j.held, float64(l.Held))
 }

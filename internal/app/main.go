@@ -90,7 +90,7 @@ func (m *Main) Start(ctx context.Context) error {
 		return err
 	}
 	m.metrics = newMetrics()
-	m.Service, err = postadjudication.Open(ctx, postadjudication.Config{
+	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer,
 		Brake:   m.Options.Brake,
 		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
@@ -100,8 +100,11 @@ func (m *Main) Start(ctx context.Context) error {
 				m.OnMove(mv, after)
 			}
 		},
-	})
-	if err != nil {
+	}
+	if err := m.Options.Retention.apply(&config); err != nil {
+		return err
+	}
+	if m.Service, err = postadjudication.Open(ctx, config); err != nil {
 		return err
 	}
 	m.closing(m.Service.Close)

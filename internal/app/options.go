@@ -41,6 +41,7 @@ type Options struct {
 	TimeLimit     time.Duration              // of one call of the escrow service
 	Private       bool                       // what has no URL is started, and gone after Close
 	Brake         postadjudication.BrakeRule // when brakes pull themselves
+	Retention     Retention                  // of dead letters
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
@@ -72,6 +73,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
 	f.BoolVar(&o.Brake.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
+	o.Retention.bind(f)
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
 
@@ -102,6 +104,9 @@ func (o *Options) check() error {
 		return wrong("--key-lifetime is negative")
 	case o.TimeLimit <= 0:
 		return wrong("--time-limit must be positive")
+	}
+	if _, err := o.Retention.rules(); err != nil {
+		return err
 	}
 	return o.checkListen()
 }

@@ -14,6 +14,8 @@ type Levels struct {
 	Runs      map[background.State]int64 // live runs; and, as dead_lettered, open letters
 	OldestDue time.Time                  // of the runs that wait; zero when none is due
 	AtRisk    map[string]int64           // reserved by cases with an open letter: currency -> minor units
+	Held      int64                      // open letters that somebody holds
+	Expiring  map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
 // The queries name the predicates of the partial indexes on runs, so that neither
@@ -23,9 +25,10 @@ const (
 	atRiskSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
+	heldSQL = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
-// Levels measures at a time given. It costs a look at every live run and open
+// Levels measures at a time given, all but Expiring, which the journal has no rule for. It costs a look at every live run and open
 // letter, so callers should not ask often.
 func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err error) {
 	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
@@ -41,6 +44,9 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 		return l, unavailable(err)
 	}
 	if err := l.measureLetters(ctx, tx); err != nil {
+		return l, unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
 		return l, unavailable(err)
 	}
 	return l, nil
