@@ -45,16 +45,17 @@ CREATE TEMP TABLE causes AS SELECT * FROM (VALUES
 // drawnSQL draws $1 letters; what a letter is depends on its number alone.
 const drawnSQL = `
 CREATE TEMP TABLE drawn AS
-SELECT n, gen_random_uuid() AS run, gen_random_uuid() AS kase, CASE WHEN n % 51 = 50 THEN 'other' ELSE '` + lettersTenant + `' END AS tenant,
+SELECT n, (time7 || '7' || substr(md5('run' || n), 1, 19))::uuid AS run, (time7 || '7' || substr(md5('case' || n), 1, 19))::uuid AS kase, CASE WHEN n % 51 = 50 THEN 'other' ELSE '` + lettersTenant + `' END AS tenant,
   CASE WHEN n % 10 = 9 THEN 'mailer' ELSE 'settlement' END AS family, h3 % 4 AS shard,
   CASE WHEN h2 % 10 < 3 THEN 'refund' ELSE 'release' END AS outcome,
   CASE WHEN h2 % 100 < 60 THEN 'EUR' WHEN h2 % 100 < 90 THEN 'USD' ELSE 'JPY' END AS currency,
   CASE WHEN h2 % 100 < 90 THEN 100 + h1 % 500000 ELSE 10000 + h1 % 50000000 END AS amount,
   CASE WHEN h3 % 100 < 85 THEN 'open' WHEN h3 % 100 < 95 THEN 'forked' WHEN h3 % 100 < 98 THEN 'reconciled' ELSE 'superseded' END AS letter,
-  '2026-05-20T00:00:00Z'::timestamptz + n * (interval '180 days' / $1::float8) AS dead_at,
+  dead_at,
   c.reason, c.class, c.type, replace(c.message, '%', (1000 + h1 % 900000)::text) AS message,
   CASE c.reason WHEN 'retry_exhausted' THEN CASE WHEN h3 % 1000 = 7 THEN 12 ELSE 3 END WHEN 'outcome_unknown' THEN 1 + h1 % 3 WHEN 'poison_pill' THEN 6 ELSE 1 END AS attempts
-FROM (SELECT n, abs(hashint8(n)::bigint) AS h1, abs(hashint8(n + 1000000007)::bigint) AS h2, abs(hashint8(n + 2000000011)::bigint) AS h3 FROM generate_series(1, $1::bigint) n) g
+FROM (SELECT n, dead_at, lpad(to_hex((extract(epoch FROM dead_at) * 1000)::bigint), 12, '0') AS time7, abs(hashint8(n)::bigint) AS h1, abs(hashint8(n + 1000000007)::bigint) AS h2, abs(hashint8(n + 2000000011)::bigint) AS h3 
+  FROM generate_series(1, $1::bigint) n, LATERAL (SELECT '2026-05-20T00:00:00Z'::timestamptz + n * (interval '180 days' / $1::float8) AS dead_at) d) g
 JOIN causes c ON h1 % 1000 >= c.low AND h1 % 1000 < c.high`
 
 // The rows that deaths leave, from what was drawn. $1 is a policy.

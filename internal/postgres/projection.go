@@ -116,6 +116,6 @@ func projectionSettings() map[string]string {
 	settings := sequencerSettings()
 	settings["idle_in_transaction_session_timeout"] = settings["idle_session_timeout"]
 	delete(settings, "idle_session_timeout")
-	settings["enable_mergejoin"], settings["synchronous_commit"] = "off", "off"
+	settings["enable_mergejoin"], settings["enable_hashjoin"], settings["synchronous_commit"] = "off", "off", "off"
 	return settings
 }

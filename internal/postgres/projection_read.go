@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"math"
 	"strings"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 )
 
 // deadRunsSQL reads the dead runs of the cases that a stretch of the order of events
-// tells of, ($1, $2], and with $3 of those that were told of since.
+// tells of, ($1, $2], and with $3 of those that have no place in it yet.
 const deadRunsSQL = `
 WITH told AS MATERIALIZED (
-  SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > $1 AND ($3 OR l.last <= $2)
+  SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > $1 AND l.last <= $2
   UNION
   SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE $3
 )
@@ -65,6 +66,9 @@ type deadRun struct {
 }
 
 func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, toTheEnd bool) ([]deadRun, error) {
+	if toTheEnd { // also what is given its place just now
+		upTo = math.MaxInt64
+	}
 	rows, err := tx.QueryContext(ctx, deadRunsSQL, after, upTo, toTheEnd)
 	if err != nil {
 		return nil, err

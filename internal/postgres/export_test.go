@@ -1,0 +1,24 @@
+package postgres
+
+import "context"
+
+// Ways are all ways in which letters can be looked for, but by a key.
+const Ways = int(walking) + 1
+
+// LettersBy finds places of letters in a way that need not be the one chosen. It is
+// false when the filter can't be met in that way.
+func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) ([]LetterPlace, bool, error) {
+	p, err := j.planLetters(ctx, tenant, f, o, limit)
+	if err != nil || p.nothing() {
+		return nil, true, err
+	}
+	ranged := p.filter.ranged()
+	switch p.way = way(w); {
+	case p.way == byKey && !f.keyed(), p.way != byKey && f.keyed(), p.way == byRange && len(ranged) == 0, p.bounded() && (p.way == byRange || p.way == walking):
+		return nil, false, nil
+	case p.way == byRange:
+		p.column = ranged[len(ranged)-1]
+	}
+	places, err := j.places(ctx, p, after, limit)
+	return places, true, err
+}
