@@ -1,0 +1,212 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// die submits a run and lets it die of its only attempt.
+func die(t testing.TB, j *postgres.Journal) background.Run {
+	t.Helper()
+	run := submit(t, j).Run
+	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
+		m := move(fact, run)
+		after, err := j.Apply(context.Background(), run.ID, m.ID, decide(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run = after.Run
+	}
+	return run
+}
+
+// listed is the whole list of letters as text.
+func listed(t testing.TB, db *sql.DB) (text string, n int) {
+	t.Helper()
+	if err := db.QueryRow(`SELECT coalesce(string_agg(l::text || s.standing || s.letters, E'\n' ORDER BY l.run_id), ''), count(*)
+		FROM recourse.letters l JOIN recourse.letter_shapes s ON s.id = l.shape`).Scan(&text, &n); err != nil {
+		t.Fatal(err)
+	}
+	return text, n
+}
+
+func drained(t testing.TB, j *postgres.Journal) {
+	t.Helper()
+	if err := j.DrainLetters(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was committed is found by whoever drains afterwards, whether it has a place in
+// the order of events or not, and whoever else drains, numbers and projects.
+func TestWhatIsCommittedIsListedAfterADrain(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	db := database(t, url)
+	var all sync.WaitGroup
+	for w := range 6 {
+		j := open(t, url)
+		all.Go(func() {
+			for i := range 15 {
+				run := die(t, j)
+				if i%4 == w%4 {
+					if err := j.Drain(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+				if i%3 == w%3 {
+					if _, err := j.ProjectLetters(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+				drained(t, j)
+				var there bool
+				if err := db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.letters WHERE run_id = $1)`, run.ID.String()).Scan(&there); err != nil || !there {
+					t.Errorf("run %s is not listed: %v", run.ID, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	var shaped int
+	if err := db.QueryRow(`SELECT sum(letters) FROM recourse.letter_shapes`).Scan(&shaped); err != nil || shaped != 90 {
+		t.Errorf("%d letters by shape, %v", shaped, err)
+	}
+}
+
+// A step that is done again, from wherever, changes nothing; one that dies half way
+// has done nothing; and a list that was lost is made anew, as it was.
+func TestProjectingAgainGivesTheSame(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	for range 20 {
+		die(t, j)
+	}
+	if err := j.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	drained(t, j)
+	want, n := listed(t, db)
+	if n != 20 {
+		t.Fatalf("%d letters", n)
+	}
+	for what, harm := range map[string]string{
+		"again":      `UPDATE recourse.projected SET last = 0`,
+		"half again": `UPDATE recourse.projected SET last = 17`,
+		"lost half":  `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters WHERE run_id IN (SELECT run_id FROM recourse.letters LIMIT 9)`,
+		"lost":       `UPDATE recourse.projected SET last = 0; DELETE FROM recourse.letters`,
+		"stale":      `UPDATE recourse.projected SET last = 0; UPDATE recourse.letters SET attempts = 7, replays = 3`,
+	} {
+		if _, err := db.Exec(harm); err != nil {
+			t.Fatal(err)
+		}
+		drained(t, j)
+		if got, _ := listed(t, db); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+		}
+	}
+	if _, err := db.Exec(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+		CREATE TRIGGER fail BEFORE UPDATE ON recourse.projected FOR EACH ROW EXECUTE FUNCTION fail()`); err != nil {
+		t.Fatal(err)
+	}
+	die(t, j)
+	if err := j.DrainLetters(context.Background()); err != nil { // what has no place yet moves no position
+		t.Fatal(err)
+	}
+	if err := j.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	die(t, j)
+	if err := j.DrainLetters(context.Background()); err == nil {
+		t.Error("a step without its position was committed")
+	}
+	if _, n := listed(t, db); n != 21 {
+		t.Errorf("%d letters of a step that failed", n)
+	}
+}
+
+// What is purged is no letter any more.
+func TestWhatIsPurgedIsNotListed(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	run := die(t, j)
+	drained(t, j)
+	if _, err := db.Exec(`UPDATE recourse.runs SET letter = 'purged', holds = false`); err != nil {
+		t.Fatal(err)
+	}
+	f := postgres.LetterFilter{}
+	o := postgres.LetterOrder{Column: postgres.ByDeath}
+	if found, _, _, err := j.Letters(context.Background(), run.Tenant, f, o, postgres.LetterPlace{}, 10); err != nil || len(found) != 0 {
+		t.Errorf("before it is projected: %d letters, %v", len(found), err)
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {
+		t.Fatal(err)
+	}
+	drained(t, j)
+	if _, n := listed(t, db); n != 0 {
+		t.Errorf("%d letters", n)
+	}
+	if counts, err := j.CountLetters(context.Background(), run.Tenant, f); err != nil || len(counts) != 0 {
+		t.Errorf("%v, %v", counts, err)
+	}
+}
+
+// A backlog of more than one step's receipts is worked off in bounded steps, and
+// beside one that works nobody else does.
+func TestABacklogIsProjectedInSteps(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	run := die(t, j)
+	kase := run.Case.String()
+	var pairs string
+	for range 700 {
+		pairs += fmt.Sprintf(",'%s'", uuid.New())
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs)
+		SELECT 700 * n, 'acme', ARRAY[` + pairs[1:] + `]::uuid[], array_fill(1::bigint, ARRAY[700]) FROM generate_series(1, 30) n`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`UPDATE recourse.event_log SET case_ids = case_ids`); err == nil {
+		t.Error("the order of events was changed")
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) VALUES (21001, 'acme', ARRAY[$1::uuid], ARRAY[1])`, kase); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM recourse.projected FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	if step, err := j.ProjectLetters(ctx); err != nil || step.More || step.Cases != 0 {
+		t.Errorf("beside another: %+v, %v", step, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	steps := 1
+	for more := true; more; steps++ {
+		step, err := j.ProjectLetters(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more = step.More
+	}
+	if _, n := listed(t, db); n != 1 || steps < 5 {
+		t.Errorf("%d letters after %d steps", n, steps)
+	}
+}
