@@ -14,10 +14,14 @@
 //	Run ──▶ background.Manager ──▶ family.Handle ──▶ Executor
 //	                          └──▶ family.Record: Move ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts, Audit ◀── journal
+//	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
+//	Fork, Retry ──▶ gates ──▶ journal ──▶ bell
+//	a death ──▶ the run of its LetterHandler, in the same commit
+//	OnDeadLetter ◀── the order of events       SetPolicy ──▶ journal ──▶ new runs, within a second
 //
 // # House
 //
-// May import background, settlement, receipts, retrypolicy, internal/postgres and
-// internal/redact. It is the only package that opens the journal. It knows no HTTP:
+// May import background, settlement, receipts, retrypolicy, internal/postgres,
+// internal/archive and internal/redact. It is the only package that opens the journal. It knows no HTTP:
 // executors are handed in (see escrowhttp), faces call it and are not called.
 package postadjudication

@@ -16,6 +16,10 @@
 // skipped waits for the lock on a connection of its own, for two seconds at most.
 // Locks are taken in one order everywhere: cases, runs, escrows, each by id.
 //
+// A change that writes more than its case, such as a death whose handler begins, has
+// a transaction of its own on that connection (beside.go): both are committed, or
+// neither.
+//
 // Each statement that writes receipts leaves word of them in the outbox. One process
 // at a time, the holder of a lock that goes with its connection, numbers what is
 // committed (sequencer.go): one order of all receipts, without gaps, in which those
