@@ -11,14 +11,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// longestWait is how long a request for events may wait, in seconds; less than the
-// time in which the server must have answered.
-const longestWait = 25
-
 type eventsInput struct {
 	After int64 `query:"after" minimum:"0" doc:"Begin after this position: the next of the answer before"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Wait  int   `query:"wait" minimum:"0" maximum:"25" doc:"Seconds to wait when there is none yet"`
+	// Less than the time in which the server must have answered.
+	Wait int `query:"wait" minimum:"0" maximum:"25" doc:"Seconds to wait when there is none yet"`
 }
 
 type eventsOutput struct {

@@ -36,7 +36,7 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 // routes are the pages. What tells of runs and money asks for a key where one is
 // needed; the others tell of this process only.
 func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
-	monitor = face.Guard(access.Queues, monitor)
+	monitor = face.Guard(access.Queues, looking(monitor))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) })
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, "ok\n") })
@@ -46,6 +46,18 @@ func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", face)
 	return mux
+}
+
+// looking lets only through what changes nothing, whatever the handler would do.
+func looking(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "this is to look at only", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // ready answers in JSON when that is asked for, else in plain text. A paused queue
