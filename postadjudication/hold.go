@@ -21,8 +21,9 @@ func (q HoldRequest) validate() error {
 
 // Hold keeps an open letter: while it is held, retention, Purge and Clear pass it by,
 // and no rule replays it. A person who names it may still fork or reconcile it, and
-// a re-adjudication supersedes it: a hold keeps the evidence, not the money. It is a
-// *RefusedError of GateHeld when the letter is held.
+// a re-adjudication supersedes it: a hold keeps the evidence, not the money. The
+// letter of a fork that dies is another one, and not held. It is a *RefusedError of
+// GateHeld when the letter is held.
 func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Desk, error) {
 	if err := q.validate(); err != nil {
 		return Desk{}, err

@@ -39,8 +39,10 @@ type Config struct {
 	Worker    string             // this process in receipts; host name and pid when empty
 	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
 
-	Retention  []RetentionRule // how long letters are kept; DefaultMaxAge for what none is about
-	Archive    Archive         // where letters go when they are taken; without it settlements' are not pruned
+	// How long letters are kept, and where they go then: the same in every process, for
+	// whichever comes first prunes by its own.
+	Retention  []RetentionRule // DefaultMaxAge for what no rule is about
+	Archive    Archive         // without it letters of settlements are not pruned
 	PruneEvery time.Duration   // how often retention is applied; 5m when 0
 
 	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
