@@ -1,0 +1,282 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func (r *rig) letters(f LetterFilter) []Letter {
+	r.t.Helper()
+	page, err := r.Letters(context.Background(), "acme", LetterQuery{Filter: f, Limit: 100})
+	if err != nil {
+		r.t.Fatalf("%+v: %v", f, err)
+	}
+	if count, err := r.CountLetters(context.Background(), "acme", f); err != nil || count.Total != int64(len(page.Letters)) {
+		r.t.Errorf("%+v: counted %+v, listed %d, %v", f, count, len(page.Letters), err)
+	}
+	return page.Letters
+}
+
+// Each filter finds the letter that it is about, and not the other one.
+func TestEachFilterTellsTwoLettersApart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	a := release(1)
+	a.Amount, a.Held = euros(700), euros(900)
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 700 {
+			return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: `Account 4711 of "Jane" closed`}
+		}
+		return noAnswer()
+	}
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.mu.Unlock()
+	one := r.mustSubmit(a)
+	r.atRest()
+	between := time.Now()
+	b := refund(2)
+	b.Amount, b.Held = settlement.Money{Minor: 90000, Currency: "USD"}, settlement.Money{Minor: 90000, Currency: "USD"}
+	b.Actor = "escrow-desk"
+	two := r.mustSubmit(b)
+	r.atRest()
+	all := r.letters(LetterFilter{})
+	if len(all) != 2 || all[0].Run != two.Run || all[1].Run != one.Run {
+		t.Fatalf("%+v", all)
+	}
+	l := all[1]
+	if l.Signature != `http.refused: Account # of "#" closed` || l.Amount == nil || l.Amount.Minor != 700 || l.AtRisk.Minor != 700 || l.Submission != "sub_1" || l.Queue == "" ||
+		l.Family != Family || l.JobType != Family || l.Replays != 0 || l.Held || l.Reprocess || l.Review || !all[0].Review || l.ExpiresAt == nil || all[0].ExpiresAt != nil || l.Dispatch != l.Run.String()+".1" {
+		t.Errorf("%+v\n%+v", l, all[0])
+	}
+	for _, f := range []LetterFilter{
+		{Outcome: "release"}, {ReasonCode: "final"}, {Class: NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
+		{Signature: l.Signature}, {To: between}, {MaxAttempts: ptr(int64(2))}, {MaxAmount: ptr(int64(700))}, {Currency: "EUR"}, {Transaction: "txr_1"},
+		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: Span(181 * day)},
+		{Standing: "open", Class: NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
+	} {
+		if got := r.letters(f); len(got) != 1 || got[0].Run != one.Run {
+			t.Errorf("%+v finds %+v", f, got)
+		}
+	}
+	for _, f := range []LetterFilter{
+		{Outcome: "refund"}, {ReasonCode: "retry_exhausted"}, {Class: Unknown}, {ErrorType: "http.no_answer"}, {ErrorText: "reset"}, {From: between},
+		{MinAttempts: ptr(int64(2))}, {MinAmount: ptr(int64(701))}, {Currency: "USD"}, {Review: ptr(true)},
+	} {
+		if got := r.letters(f); len(got) != 1 || got[0].Run != two.Run {
+			t.Errorf("%+v finds %+v", f, got)
+		}
+	}
+	for _, f := range []LetterFilter{
+		{Standing: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: Span(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
+		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Span(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: Unknown, Currency: "EUR"},
+	} {
+		if got := r.letters(f); len(got) != 0 {
+			t.Errorf("%+v finds %+v", f, got)
+		}
+	}
+	for _, f := range []LetterFilter{{Standing: "open"}, {Family: Family}, {JobType: Family}, {YoungerThan: Span(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
+		if got := r.letters(f); len(got) != 2 {
+			t.Errorf("%+v finds %+v", f, got)
+		}
+	}
+}
+
+// What somebody has just done is in the list, where no process works that could keep
+// it up to date.
+func TestAListShowsWhatWasJustDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return busy429() })
+	r.stopWork()
+	ctx := context.Background()
+	if got := r.letters(LetterFilter{Standing: "open"}); len(got) != 1 || !got[0].Reprocess {
+		t.Fatalf("%+v", got)
+	}
+	if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.letters(LetterFilter{Standing: "open"}); len(got) != 0 {
+		t.Errorf("still open: %+v", got)
+	}
+	if got := r.letters(LetterFilter{ReplayedBy: again.Actor, MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Standing != background.LetterForked {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The letter of a fork counts the tries before it.
+func TestReplaysAreCountedDownTheLine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	for _, actor := range []string{"user:ada", "user:bob"} {
+		r.escrow.mu.Lock()
+		r.escrow.script = func(context.Context, Call) Answer { return refused() }
+		r.escrow.mu.Unlock()
+		f, err := r.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: actor, Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.atRest()
+		letter = f
+	}
+	got := r.letters(LetterFilter{Standing: "open"})
+	if len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 2 || got[0].ReplayedBy != "user:bob" {
+		t.Errorf("%+v", got)
+	}
+	if n := len(r.letters(LetterFilter{MinReplays: ptr(int64(2))})); n != 2 {
+		t.Errorf("%d letters of two tries", n)
+	}
+}
+
+// A filter that makes no sense is refused, naming what is wrong; it never finds more.
+func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, field := range map[string]string{
+		`{"lettter":"open"}`: "lettter", `{"letter":"opne"}`: "letter", `{"letter":"purged"}`: "letter", `{"outcome":"both"}`: "outcome", `{"outcome_class":"maybe"}`: "outcome_class",
+		`{"reason_code":"bored"}`: "reason_code", `{"currency":"eur"}`: "currency", `{"error_text":"a\nb"}`: "error_text", `{"queue":"` + strings.Repeat("x", 600) + `"}`: "queue",
+		`{"died_from":"yesterday"}`: "died_from", `{"died_from":"2026-11-02T00:00:00Z","died_to":"2026-11-02T00:00:00Z"}`: "died_to",
+		`{"older_than":"-1h"}`: "older_than", `{"older_than":"x"}`: "older_than", `{"older_than":"2d","younger_than":"1d"}`: "younger_than", `{"expiring_within":3}`: "expiring_within",
+		`{"min_attempts":-1}`: "min_attempts", `{"min_attempts":3,"max_attempts":2}`: "max_attempts", `{"min_amount":1.5}`: "min_amount", `{"max_amount":9007199254740992}`: "max_amount",
+		`{"max_replays":"3"}`: "max_replays", `{"dispatch_reference":"x.1"}`: "dispatch_reference", `{"held":"yes"}`: "held",
+		`[]`: "filter", `{} {}`: "filter", ``: "filter", `null {}`: "filter",
+	} {
+		_, err := ParseLetterFilter([]byte(text))
+		var wrong *FieldError
+		if !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v, want a complaint of %s", text, err, field)
+		}
+	}
+}
+
+func TestAFilterIsReadAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
+	f := LetterFilter{Standing: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
+		From: at, To: at.Add(time.Hour), OlderThan: Span(90 * time.Minute), YoungerThan: Span(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
+		Currency: "EUR", Transaction: "t", Submission: "s", Escrow: "e", Dispatch: "00000000-0000-7000-8000-000000000001.1", ReplayedBy: "r", MinReplays: ptr(int64(1)), MaxReplays: ptr(int64(1)),
+		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: Span(7 * day)}
+	v := reflect.ValueOf(f)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
+		}
+	}
+	text, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseLetterFilter(text)
+	if err != nil || !reflect.DeepEqual(back, f) {
+		t.Errorf("%s\n%+v\n%+v, %v", text, back, f, err)
+	}
+	f.From = f.From.In(time.FixedZone("", 3600)).Add(999)
+	if same, err := f.Encode(); err != nil || string(same) != string(text) {
+		t.Errorf("%s\n%s, %v", same, text, err)
+	}
+	if text, err := (LetterFilter{}).Encode(); err != nil || string(text) != "{}" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A cursor goes on only with the list that it was given for.
+func TestACursorBelongsToItsList(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	for n := range 3 {
+		r.dead(n, func(Call) Answer { return refused() })
+	}
+	ctx := context.Background()
+	q := LetterQuery{Filter: LetterFilter{Standing: "open"}, Limit: 2}
+	first, err := r.Letters(ctx, "acme", q)
+	if err != nil || !first.More || len(first.Letters) != 2 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	q.After = first.Next
+	if last, err := r.Letters(ctx, "acme", q); err != nil || last.More || last.Next != "" || len(last.Letters) != 1 {
+		t.Errorf("%+v, %v", last, err)
+	}
+	forged := []byte(first.Next)
+	forged[5] ^= 1
+	for what, change := range map[string]func(tenant *string, q *LetterQuery){
+		"tenant": func(tenant *string, _ *LetterQuery) { *tenant = "other" }, "sort": func(_ *string, q *LetterQuery) { q.Sort = OldestFirst },
+		"filter": func(_ *string, q *LetterQuery) { q.Filter.Standing = "" }, "forged": func(_ *string, q *LetterQuery) { q.After = string(forged) },
+		"cut": func(_ *string, q *LetterQuery) { q.After = q.After[:20] }, "none": func(_ *string, q *LetterQuery) { q.After = "x" },
+	} {
+		tenant, other := "acme", q
+		change(&tenant, &other)
+		var field *FieldError
+		if _, err := r.Letters(ctx, tenant, other); !errors.As(err, &field) || field.Field != "after" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for field, bad := range map[string]LetterQuery{"limit": {Limit: 1001}, "sort": {Limit: 1, Sort: "prettiest"}, "outcome": {Limit: 1, Filter: LetterFilter{Outcome: "both"}}} {
+		var wrong *FieldError
+		if _, err := r.Letters(ctx, "acme", bad); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	var wrong *FieldError
+	if _, err := r.CountLetters(ctx, "", LetterFilter{}); !errors.As(err, &wrong) || wrong.Field != "tenant" {
+		t.Errorf("no tenant: %v", err)
+	}
+}
+
+// Every order lists every letter once, in that order, whatever the size of pages.
+func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	for n := range 7 {
+		a := release(n)
+		a.Amount, a.Held = euros(int64(100+n%3)), euros(1000)
+		r.escrow.mu.Lock()
+		r.escrow.script = func(context.Context, Call) Answer {
+			if n%2 == 0 {
+				return refused()
+			}
+			return busy429()
+		}
+		r.escrow.mu.Unlock()
+		r.mustSubmit(a)
+		r.atRest()
+	}
+	goes := map[LetterSort]func(a, b Letter) bool{
+		NewestFirst: func(a, b Letter) bool { return !a.DeadAt.Before(b.DeadAt) }, OldestFirst: func(a, b Letter) bool { return !a.DeadAt.After(b.DeadAt) },
+		HighestAmount: func(a, b Letter) bool { return a.Amount.Minor >= b.Amount.Minor }, LowestAmount: func(a, b Letter) bool { return a.Amount.Minor <= b.Amount.Minor },
+		MostAttempts: func(a, b Letter) bool { return a.Attempts >= b.Attempts }, LastSeen: func(a, b Letter) bool { return !a.LastSeenAt.Before(b.LastSeenAt) },
+	}
+	for _, sort := range LetterSorts {
+		var all []Letter
+		seen := map[background.RunID]bool{}
+		for q := (LetterQuery{Sort: sort, Limit: 2}); ; {
+			page, err := r.Letters(context.Background(), "acme", q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range page.Letters {
+				if n := len(all); seen[l.Run] || n > 0 && !goes[sort](all[n-1], l) {
+					t.Errorf("%s: letter %d is out of place: %+v", sort, n, l)
+				}
+				seen[l.Run], all = true, append(all, l)
+			}
+			if q.After = page.Next; !page.More {
+				break
+			}
+		}
+		if len(all) != 7 {
+			t.Errorf("%s: %d letters", sort, len(all))
+		}
+	}
+	if text, err := json.Marshal(Letter{Age: Span(36 * time.Hour)}); err != nil || !strings.Contains(string(text), `"age":"36h0m0s"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
