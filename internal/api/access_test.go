@@ -90,7 +90,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy} {
+	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy, access.Hold, access.Mark, access.Purge, access.Clear} {
 		if !asked[a] {
 			t.Errorf("no operation asks for %s", a)
 		}

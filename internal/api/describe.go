@@ -44,6 +44,8 @@ func (a *API) describe() error {
 	a.runOperations(h)
 	a.caseOperations(h)
 	a.letterOperations(h)
+	a.deskOperations(h)
+	a.purgeOperations(h)
 	a.brakeOperations(h)
 	a.policyOperations(h)
 	a.eventOperations(h)

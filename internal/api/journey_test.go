@@ -256,6 +256,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"operator", "POST", "/brakes/pull", `[]`, 400, "malformed", ""},
 		{"operator", "POST", "/brakes/pull", `{"reason":"x","reason":"y"}`, 400, "malformed", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":"x","why":"y"}`, 422, "invalid", "why"},
+		{"operator", "POST", "/brakes/pull", `{}`, 422, "invalid", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":""}`, 422, "invalid", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":null}`, 422, "invalid", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":"a\nb"}`, 422, "invalid", "reason"},

@@ -59,6 +59,12 @@ type lettersOutput struct {
 	Body postadjudication.LetterPage
 }
 
+type countInput struct{ LetterFilter }
+
+type countOutput struct {
+	Body postadjudication.LetterCount
+}
+
 // filter reads the parameters as the JSON of a filter.
 func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 	members := map[string]any{}
@@ -123,4 +129,13 @@ func (a *API) letters(ctx context.Context, c Caller, in *lettersInput) (*letters
 		Filter: filter, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit,
 	})
 	return &lettersOutput{page}, err
+}
+
+func (a *API) countLetters(ctx context.Context, c Caller, in *countInput) (*countOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	count, err := a.service.CountLetters(ctx, c.Tenant, filter)
+	return &countOutput{count}, err
 }

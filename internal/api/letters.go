@@ -37,6 +37,13 @@ type forkOutput struct {
 	Body     Forked
 }
 
+type retryInput struct {
+	Run  string `path:"run" format:"uuid"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+	}
+}
+
 type reconcileInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
@@ -54,6 +61,10 @@ func (a *API) letterOperations(h huma.API) {
 		description: "What is given must all be met. A parameter that is unknown, empty, or makes no sense is refused.",
 	}, a.letters)
 	register(a, h, operation{
+		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.Read, summary: "Count dead letters",
+		description: "Exactly, by the same parameters.",
+	}, a.countLetters)
+	register(a, h, operation{
 		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Tell everything about a dead letter",
 		description: "With every attempt and its error, the whole case, and what may be done now: can_fork, or refused_by.",
 	}, a.inspect)
@@ -61,6 +72,10 @@ func (a *API) letterOperations(h huma.API) {
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
 		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended.",
 	}, a.fork)
+	register(a, h, operation{
+		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
+		summary: "Try a job again, by any run of it", description: "Forks its newest run, with the same gates.",
+	}, a.retry)
 	register(a, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile,
 		summary:     "Record what became of a dead letter's money",
@@ -90,7 +105,32 @@ func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, e
 	if err != nil {
 		return nil, err
 	}
-	return &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: Forked{Run: f.Run, Case: f.Case, Parent: id, State: f.State}}, nil
+	return a.forked(ctx, c, f)
+}
+
+func (a *API) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.service.Retry(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return a.forked(ctx, c, f)
+}
+
+// forked tells of a new run, and which one it tries again.
+func (a *API) forked(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
+	s, err := a.service.Status(ctx, c.Tenant, f.Run)
+	if err != nil {
+		return nil, err
+	}
+	out := &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: Forked{Run: f.Run, Case: f.Case, State: f.State}}
+	if n := len(s.Parents); n > 0 {
+		out.Body.Parent = s.Parents[n-1]
+	}
+	return out, nil
 }
 
 func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -107,7 +108,7 @@ func init() {
 			if d, ok := err.(huma.ErrorDetailer); ok {
 				where, message = d.ErrorDetail().Location, d.ErrorDetail().Message
 			}
-			p.with(fieldOf(where), message)
+			p.with(missingIn(fieldOf(where), message))
 		}
 		return p
 	}
@@ -124,4 +125,17 @@ func fieldOf(location string) string {
 		}
 	}
 	return location
+}
+
+// missingIn names the member that is missing, where huma names only what it is missing
+// in.
+func missingIn(field, message string) (name, problem string) {
+	var member string
+	if n, err := fmt.Sscanf(message, validation.MsgExpectedRequiredProperty, &member); err != nil || n != 1 {
+		return field, message
+	}
+	if field != "" {
+		member = field + "." + member
+	}
+	return member, "must be given"
 }

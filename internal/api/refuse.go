@@ -93,6 +93,10 @@ func gateWords(g postadjudication.Gate) string {
 		return "the case is settled or refunded"
 	case postadjudication.GateNotSettlement:
 		return "a plain task has no money to find out about"
+	case postadjudication.GateHeld:
+		return "the letter is held"
+	case postadjudication.GateNotHeld:
+		return "nobody holds the letter"
 	}
 	return "refused by " + string(g)
 }

@@ -1,0 +1,72 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+type deskInput struct {
+	Run  string `path:"run" format:"uuid"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+	}
+}
+
+type markInput struct {
+	Run  string `path:"run" format:"uuid"`
+	Body struct {
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		Reprocess *bool  `json:"reprocess_eligible,omitempty" doc:"Trying again is worth while"`
+		Review    *bool  `json:"manual_review_required,omitempty" doc:"A person should look first"`
+	}
+}
+
+type deskOutput struct{ Body postadjudication.Desk }
+
+func (a *API) deskOperations(h huma.API) {
+	register(a, h, operation{
+		id: "hold-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/hold", action: access.Hold, summary: "Keep a dead letter from retention and purges",
+		description: "409 with the gate as code: not_open, held.",
+	}, a.hold)
+	register(a, h, operation{
+		id: "release-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/release", action: access.Hold, summary: "Let a held dead letter go",
+		description: "409 with the gate as code: not_open, not_held.",
+	}, a.letGo)
+	register(a, h, operation{
+		id: "mark-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/mark", action: access.Mark, summary: "Note on a dead letter what to do with it",
+	}, a.mark)
+}
+
+func (a *API) hold(ctx context.Context, c Caller, in *deskInput) (*deskOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.service.Hold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	return &deskOutput{d}, err
+}
+
+func (a *API) letGo(ctx context.Context, c Caller, in *deskInput) (*deskOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.service.ReleaseHold(ctx, c.Tenant, id, postadjudication.HoldRequest{Actor: c.Principal, Reason: in.Body.Reason})
+	return &deskOutput{d}, err
+}
+
+func (a *API) mark(ctx context.Context, c Caller, in *markInput) (*deskOutput, error) {
+	id, err := runID(in.Run)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.service.Mark(ctx, c.Tenant, id, postadjudication.MarkRequest{
+		Actor: c.Principal, Reason: in.Body.Reason, ReprocessEligible: in.Body.Reprocess, ManualReviewRequired: in.Body.Review,
+	})
+	return &deskOutput{d}, err
+}
