@@ -14,12 +14,17 @@ import (
 )
 
 // Pages that are measured are of lettersPage letters, each so many times; the deep one
-// is behind as many of them, or behind half of the letters where there are fewer.
+// is the thousandth, or behind half of the letters where there are fewer. To get there
+// takes longest; orders that are like another one's are measured at the hundredth.
 const (
 	lettersPage  = 100
 	lettersTimes = 20
-	lettersDeep  = 1000
 )
+
+var lettersDeep = map[postadjudication.LetterSort]int{
+	postadjudication.NewestFirst: 1000, postadjudication.HighestAmount: 1000, postadjudication.MostAttempts: 1000,
+	postadjudication.OldestFirst: 100, postadjudication.LowestAmount: 100, postadjudication.LastSeen: 100,
+}
 
 // lettersFilter is a filter with its name in the table.
 type lettersFilter struct {
@@ -116,7 +121,7 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersF
 	if err != nil {
 		return err
 	}
-	skip := min(int(count.Total)/2, lettersDeep*lettersPage)
+	skip := min(int(count.Total)/2, lettersDeep[sort]*lettersPage)
 	for walk := q; skip >= lettersPage; {
 		walk.Limit = min(skip, 1000)
 		page, err := s.Letters(ctx, lettersTenant, walk)

@@ -18,7 +18,7 @@ import (
 
 // projectReceipts is how many receipts a step takes at most, but for those of one
 // statement.
-const projectReceipts = 5000
+const projectReceipts = 1000
 
 // Projected is what one step did.
 type Projected struct {
