@@ -20,6 +20,10 @@ import (
 // statement.
 const projectReceipts = 1000
 
+// projectWaiting is how many statements' receipts are looked at again and again while
+// they have no place in the order of events; of more, a drain gives them their places.
+const projectWaiting = 500
+
 // Projected is what one step did.
 type Projected struct {
 	Cases int  // that it looked at
@@ -27,7 +31,8 @@ type Projected struct {
 }
 
 const (
-	behindSQL = `SELECT coalesce((SELECT max(last) FROM recourse.event_log), 0) > last, EXISTS (SELECT FROM recourse.outbox) FROM recourse.projected WHERE name = 'letters'`
+	behindSQL = `SELECT coalesce((SELECT max(last) FROM recourse.event_log), 0) > last, (SELECT count(*) FROM (SELECT FROM recourse.outbox ORDER BY id LIMIT $1) o)
+FROM recourse.projected WHERE name = 'letters'`
 
 	holdProjectionSQL = `SELECT last FROM recourse.projected WHERE name = 'letters' FOR UPDATE`
 
@@ -43,8 +48,8 @@ FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2
 func (j *Journal) ProjectLetters(ctx context.Context) (Projected, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	var behind, waiting bool
-	if err := j.projecting.QueryRowContext(ctx, behindSQL).Scan(&behind, &waiting); err != nil || !behind {
+	behind, _, err := j.behind(ctx)
+	if err != nil || !behind {
 		return Projected{}, maybeUnavailable(err)
 	}
 	done, err := j.project(ctx, holdProjectionSQL+` SKIP LOCKED`, false)
@@ -55,9 +60,14 @@ func (j *Journal) ProjectLetters(ctx context.Context) (Projected, error) {
 // found among the letters. It costs one look when nothing waits; else it does the
 // work itself, with what has no place in the order of events yet as well.
 func (j *Journal) DrainLetters(ctx context.Context) error {
-	var behind, waiting bool
-	if err := j.projecting.QueryRowContext(ctx, behindSQL).Scan(&behind, &waiting); err != nil || !behind && !waiting {
+	behind, waiting, err := j.behind(ctx)
+	if err != nil || !behind && waiting == 0 {
 		return maybeUnavailable(err)
+	}
+	if waiting > projectWaiting {
+		if err := j.Drain(ctx); err != nil {
+			return err
+		}
 	}
 	for {
 		done, err := j.project(ctx, holdProjectionSQL, true)
@@ -65,6 +75,13 @@ func (j *Journal) DrainLetters(ctx context.Context) error {
 			return maybeUnavailable(err)
 		}
 	}
+}
+
+// behind reports whether the order of events goes on behind what is projected, and how
+// many statements' receipts have no place in it yet, as far as that matters.
+func (j *Journal) behind(ctx context.Context) (behind bool, waiting int, err error) {
+	err = j.projecting.QueryRowContext(ctx, behindSQL, projectWaiting+1).Scan(&behind, &waiting)
+	return behind, waiting, err
 }
 
 func maybeUnavailable(err error) error {
