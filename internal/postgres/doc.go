@@ -27,10 +27,17 @@
 //
 //	receipts ─same commit─▶ outbox ─sequencer─▶ event log ─cursor─▶ readers
 //
+// Behind that order the list of dead letters is kept for searching (projection.go): of
+// each case that is told of, its dead runs as they are now. A search reads which shapes
+// of letters a filter leaves, chooses a way through the indexes by their numbers
+// (letterplan.go), and reads what it found from runs and cases.
+//
+//	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
+//
 // # House
 //
-// May import background, settlement, receipts, retrypolicy, internal/failpoint, sqlx,
-// lib/pq and goose.
+// May import background, settlement, receipts, retrypolicy, internal/failpoint,
+// internal/signature, sqlx, lib/pq and goose.
 // Only package postadjudication imports it. It decides nothing about retries or
 // settlements, knows no Redis, and makes no time of its own.
 package postgres
