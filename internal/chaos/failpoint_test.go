@@ -176,6 +176,7 @@ var transitions = map[string]transition{
 	},
 	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
 	failpoint.Sequence: {lead: submits("ok", "")},
+	failpoint.Project:  {lead: submits("refused", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},
 	failpoint.Beat:     {lead: submits("ok", "")},
