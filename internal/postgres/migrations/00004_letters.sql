@@ -31,7 +31,7 @@ CREATE TABLE recourse.letter_shapes (
     review      bool   NOT NULL,
     letters     bigint NOT NULL DEFAULT 0 CHECK (letters >= 0)
 ) WITH (fillfactor = 50);
-CREATE INDEX letter_shapes_tenant ON recourse.letter_shapes (tenant) WHERE letters > 0;
+CREATE INDEX letter_shapes_tenant ON recourse.letter_shapes (tenant); -- of nothing that counting changes
 
 -- error_text is kept only where the shape does not hold all of it.
 CREATE TABLE recourse.letters (
