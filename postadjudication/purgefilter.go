@@ -27,13 +27,20 @@ func (s *Service) toPurge(tenant string, q PurgeRequest) (pages, error) {
 		f.To = died
 	}
 	return func(ctx context.Context) func() ([]postgres.Filed, bool, error) {
-		at := letterCursor{asOf: now}
+		var after postgres.LetterPlace
+		upToDate := false
 		return func() ([]postgres.Filed, bool, error) {
-			page, more, last, err := s.findLetters(ctx, tenant, f, letterOrders[OldestFirst], at, pruneBatch)
+			if !upToDate { // once: what the purge itself does need not be found again
+				if err := s.journal.DrainLetters(ctx); err != nil {
+					return nil, false, err
+				}
+				upToDate = true
+			}
+			page, more, last, err := s.journal.Letters(ctx, tenant, s.selection(f, now), letterOrders[OldestFirst], after, pruneBatch)
 			if err != nil {
 				return nil, false, err
 			}
-			at.place = last
+			after = last
 			ids := make([]background.RunID, len(page))
 			for i, l := range page {
 				ids[i] = l.Run.ID
