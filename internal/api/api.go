@@ -80,7 +80,11 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	// A page of another origin, opened in a browser that can reach us, changes nothing.
-	a.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.serve))
+	foreign := http.NewCrossOriginProtection()
+	foreign.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a.say(w, newProblem(http.StatusForbidden, "cross_origin", "a page of another origin may not change anything here"))
+	}))
+	a.handler = foreign.Handler(http.HandlerFunc(a.serve))
 	return a, nil
 }
 

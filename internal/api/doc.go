@@ -17,6 +17,9 @@
 //	        ──▶ entry: role, size, JSON, Idempotency-Key ──▶ or 403/409/413/422
 //	        ──▶ an operation: postadjudication.Service ──▶ answer, or problem
 //
+// Whoever fails to show a good key too often, by remote address, waits; a good key always
+// passes, also from behind the same proxy.
+//
 // With curl:
 //
 //	curl -H "Authorization: Bearer $RECOURSE_KEY" $URL/api/v1/dead-letters?standing=open

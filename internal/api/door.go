@@ -41,10 +41,15 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	case err != nil:
 		return Caller{}, a.refuse(r.Context(), err)
 	}
+	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
-		return Caller{}, newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
+		err := a.tell(r, c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
+		if err == nil {
+			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
+		}
+		return Caller{}, err
 	}
-	return Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, token: token}, nil
+	return c, nil
 }
 
 // local admits whoever is on this machine. A page in a browser of this machine is not
@@ -98,19 +103,29 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	if access.May(c.Roles, action) {
 		return nil
 	}
-	if wait := a.refused.one(c.Tenant + " " + c.Key); wait > 0 {
-		return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
-	}
-	refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: c.Principal, Action: string(action), Rule: "role_missing"}
+	refusal := postadjudication.AccessRefusal{Action: string(action), Rule: "role_missing"}
 	refusal.Run, refusal.Case = named(r)
-	if err := a.service.NoteRefusal(r.Context(), refusal); err != nil {
-		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", string(action)), zap.Error(err))
+	if err := a.tell(r, c, refusal); err != nil {
+		return err
 	}
 	p := newProblem(http.StatusForbidden, "role_missing", "the access key may not %s", action)
 	for _, role := range access.Allowed(action) {
 		p.Needs = append(p.Needs, string(role))
 	}
 	return p
+}
+
+// tell leaves the receipt of a refusal. It is a *Problem when there were too many: then
+// that is the refusal, and leaves none.
+func (a *API) tell(r *http.Request, c Caller, refusal postadjudication.AccessRefusal) error {
+	if wait := a.refused.one(c.Tenant + " " + c.Key); wait > 0 {
+		return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
+	}
+	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
+	if err := a.service.NoteRefusal(r.Context(), refusal); err != nil {
+		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
+	}
+	return nil
 }
 
 // Guard lets only those pass to a handler who may do an action.

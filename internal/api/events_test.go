@@ -125,6 +125,9 @@ func TestStreamsAndWaitingEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	auditor := r.key("acme", access.Auditor)
+	if head := r.ask(auditor, http.MethodHead, "/api/v1/events/stream", ""); head.status != http.StatusOK || head.header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d %v", head.status, head.header)
+	}
 	stream := r.listen(context.Background(), auditor, "/api/v1/events/stream")
 	waited := make(chan answer)
 	go func() { waited <- r.ask(auditor, http.MethodGet, "/api/v1/events?wait=25", "") }()

@@ -26,6 +26,7 @@ const (
 	// streamPatience is how long a reader may take for what is written at once.
 	streamPatience = 10 * time.Second
 	streamPage     = 200
+	streamType     = "text/event-stream"
 )
 
 // stream writes events as they come:
@@ -45,7 +46,11 @@ func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.Stream
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		defer func() { <-a.streams }()
-		_, w := humago.Unwrap(ctx)
+		r, w := humago.Unwrap(ctx)
+		if r.Method == http.MethodHead {
+			w.Header().Set("Content-Type", streamType)
+			return
+		}
 		s := &stream{a, c, w, http.NewResponseController(w)}
 		if err := s.run(ctx.Context(), after); err != nil && ctx.Context().Err() == nil {
 			a.log.Info("a stream of events ended", zap.String("tenant", c.Tenant), zap.Error(err))
@@ -65,7 +70,7 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(s.ctx, end)()
-	s.w.Header().Set("Content-Type", "text/event-stream")
+	s.w.Header().Set("Content-Type", streamType)
 	s.w.Header().Set("X-Accel-Buffering", "no") // proxies hold nothing back
 	if err := s.send([]byte(": recourse\n\n")); err != nil {
 		return err

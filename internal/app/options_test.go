@@ -97,3 +97,16 @@ func TestAURLThatCannotBeReadIsNotRepeated(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestOnlyLoopbackIsLoopback(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]bool{
+		"127.0.0.1:0": true, "127.9.9.9:1": true, "[::1]:8321": true, "localhost:8321": true,
+		"": false, ":8321": false, "0.0.0.0:8321": false, "[::]:8321": false, "example.com:8321": false, "10.0.0.1:8321": false, "127.0.0.1": false,
+	} {
+		o := Options{Listen: listen}
+		if o.loopback() != want {
+			t.Errorf("%q: %v", listen, !want)
+		}
+	}
+}

@@ -80,7 +80,7 @@ func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err err
 		err = report.Show(screen.New(c.Out))
 	}
 	if err == nil && serve {
-		c.note(fmt.Sprintf("queues and tasks: %s/asynqmon   metrics: %s/metrics   Ctrl-C ends it", d.URL(), d.URL()))
+		c.note(fmt.Sprintf("queues and tasks: %[1]s/asynqmon   metrics: %[1]s/metrics   HTTP API: %[1]s/api/v1 (name a tenant in Recourse-Tenant)   Ctrl-C ends it", d.URL()))
 		<-ctx.Done()
 	}
 	if err == nil && !report.OK() {
