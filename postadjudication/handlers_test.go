@@ -248,7 +248,7 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 }
 
 // Where a task has the key of a handler, as from before there were any, the run dies
-// all the same, without one.
+// all the same, without one; those that die with it have theirs.
 func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	t.Parallel()
 	var seen handled
@@ -259,7 +259,18 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	if out, err := r.submit(ctx, taken); err != nil || out.Reply != Created {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	const many = 20
+	for i := range many {
+		r.mustSubmit(release(100 + i))
+	}
+	// All calls are answered at once, so that the runs die together.
+	var all sync.WaitGroup
+	all.Add(many + 1)
+	r.escrow.script = func(context.Context, Call) Answer {
+		all.Done()
+		all.Wait()
+		return refused()
+	}
 	r.work()
 	r.atRest()
 	if st := r.status(s.Run); st.Letter != background.LetterOpen || !st.Handler.IsZero() {
@@ -267,6 +278,9 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	}
 	if p := r.payloadOf(r.status(s.Run), receipts.DeadLettered); !p.NewRun.IsZero() {
 		t.Errorf("the death tells of a handler %s that it has not", p.NewRun)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded'`); n != many {
+		t.Errorf("%d of %d deaths have a handler", n, many)
 	}
 	r.sound()
 }

@@ -17,8 +17,8 @@ import (
 // itself, and has no handler: there is no loop. The letter stays open whatever its
 // handler does; closing it is a person's, or Fork's.
 //
-// A death with a handler costs a transaction of its own, where others share one. All
-// processes of a service have to name the same handlers.
+// Deaths with handlers share transactions among themselves only. All processes of a
+// service have to name the same handlers.
 type LetterHandler struct {
 	Handle    func(ctx context.Context, l DeadLetter) background.Result // its own; run as the family "<family>-dlq"
 	Policy    retrypolicy.Policy                                        // of Handle

@@ -10,8 +10,7 @@ import (
 
 // Beside is what a change writes outside its own case, in the same transaction:
 // both are committed, or neither. Such a change does not share its statement with
-// others, so that it costs a transaction of its own; changes without one cost
-// nothing more.
+// those that have nothing beside them, which cost nothing more.
 type Beside interface {
 	// write adds to the transaction in which the change itself is written already.
 	write(ctx context.Context, tx *sql.Tx) error

@@ -44,7 +44,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 			return seen, err
 		}
 		v, err := j.first(ctx, &change)
-		if v == lost && err == nil && !hinted && change.Beside == nil {
+		if v == lost && err == nil && !hinted && change.company() {
 			v, err = j.attemptAlone(ctx, &change)
 			if v == lost && err == nil {
 				err = j.whyLost(ctx, &change)
@@ -65,12 +65,15 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 	}
 }
 
-// first writes a change in company, if it writes nothing beside its case.
+// first writes a change in company, if it may be.
 func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
-	if ch.Beside != nil {
-		return j.attemptAlone(ctx, ch)
+	switch {
+	case ch.Beside == nil:
+		return j.attempt(ch, j.moves.do)
+	case ch.company():
+		return j.attempt(ch, j.deaths.do)
 	}
-	return j.attempt(ch, j.moves.do)
+	return j.attemptAlone(ctx, ch)
 }
 
 // attempt seals a change, which puts the new head into it, and hands it over.

@@ -16,9 +16,9 @@
 // skipped waits for the lock on a connection of its own, for two seconds at most.
 // Locks are taken in one order everywhere: cases, runs, escrows, each by id.
 //
-// A change that writes more than its case, such as a death whose handler begins, has
-// a transaction of its own on that connection (beside.go): both are committed, or
-// neither.
+// A change that writes more than its case has a transaction (beside.go): both are
+// committed, or neither. It has one of its own on that connection; deaths whose
+// handlers begin share theirs among themselves (deathbatch.go).
 //
 // Each statement that writes receipts leaves word of them in the outbox. One process
 // at a time, the holder of a lock that goes with its connection, numbers what is

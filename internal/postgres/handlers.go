@@ -17,6 +17,7 @@ var ErrHandled = errors.New("postgres: the letter has a handler")
 
 // Handler is the run that handles a dead letter. Beside the change in which a run
 // dies, it begins in the same commit: there is one for each death, and none without.
+// Deaths at the same time share that commit (deathbatch.go).
 type Handler struct {
 	Letter background.RunID // the run that dies
 	Opens  Change           // the handler's case with its run
@@ -26,20 +27,7 @@ func (Handler) point() string { return failpoint.Handler }
 
 // write waits for nobody: a handler's subject names its letter, whose case is locked.
 func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
-	row, err := seal(&h.Opens)
-	if err != nil {
-		return err
-	}
-	o, err := applyOpens(ctx, tx, locking(openSQL), []*sealed{row})
-	switch {
-	case err != nil:
-		return err
-	case o[0].verdict != written:
-		return ErrHandled
-	}
-	run := h.Opens.After.Run
-	_, err = tx.ExecContext(ctx, `INSERT INTO recourse.handlers (letter, run, tenant) VALUES ($1, $2, $3)`, h.Letter.String(), run.ID.String(), run.Tenant)
-	return err
+	return beginHandlers(ctx, tx, tx, locking(openSQL), []Handler{h})
 }
 
 // Handlers finds the runs that handle letters of a tenant, by letter.

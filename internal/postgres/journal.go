@@ -37,12 +37,13 @@ type Journal struct {
 	projecting *sql.DB // steps of the projection of letters
 	finding    *sql.DB // searches in it, plans pinned to what was chosen
 
-	moves *batcher[*sealed, receipts.CaseID, verdict]
-	opens *batcher[*sealed, subject, opened]
-	finds *batcher[background.RunID, background.RunID, Snapshot]
-	move  bound
-	open  bound
-	find  bound
+	moves  *batcher[*sealed, receipts.CaseID, verdict]
+	deaths *batcher[*sealed, receipts.CaseID, verdict] // those whose handlers begin
+	opens  *batcher[*sealed, subject, opened]
+	finds  *batcher[background.RunID, background.RunID, Snapshot]
+	move   bound
+	open   bound
+	find   bound
 
 	hotMove   bound
 	freshOpen bound
@@ -118,6 +119,7 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		return nil, err
 	}
 	j.moves = newBatcher(func(s *sealed) receipts.CaseID { return s.After.Case.ID }, j.flushMoves)
+	j.deaths = newBatcher(func(s *sealed) receipts.CaseID { return s.After.Case.ID }, j.flushDeaths)
 	j.opens = newBatcher(func(s *sealed) subject {
 		return subject{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
 	}, j.flushOpens)
@@ -155,6 +157,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 func (j *Journal) Close() {
 	j.opens.close()
 	j.moves.close()
+	j.deaths.close()
 	j.finds.close()
 	j.closePools()
 }
