@@ -5,6 +5,9 @@ import "context"
 // Ways are all ways in which letters can be looked for, but by a key.
 const Ways = int(walking) + 1
 
+// Chosen is the way that is chosen.
+const Chosen = -1
+
 // LettersBy finds places of letters in a way that need not be the one chosen. It is
 // false when the filter can't be met in that way.
 func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) ([]LetterPlace, bool, error) {
@@ -12,7 +15,16 @@ func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterF
 	if err != nil || p.nothing() {
 		return nil, true, err
 	}
+	if w == Chosen {
+		places, err := j.places(ctx, p, after, limit)
+		return places, true, err
+	}
 	ranged := p.filter.ranged()
+	if p.all && len(p.shapes) == 0 { // nothing was asked of them, so they were not read
+		if p.shapes, _, err = j.shapes(ctx, tenant, f); err != nil {
+			return nil, true, err
+		}
+	}
 	switch p.way = way(w); {
 	case p.way == byKey && !f.keyed(), p.way != byKey && f.keyed(), p.way == byRange && len(ranged) == 0, p.bounded() && (p.way == byRange || p.way == walking):
 		return nil, false, nil

@@ -29,12 +29,12 @@ type letterPlan struct {
 	filter LetterFilter
 	order  LetterOrder
 	shapes []shape
-	all    bool // the shapes are all that there are
+	all    bool // all shapes are left; when nothing was asked of them they were not read
 	way    way
 	column LetterColumn // of byRange
 }
 
-func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 }
+func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 && !p.all }
 
 // Entries of an index that a search may read are what it costs. A range that fewer
 // letters are in than probeMost is worth starting from.
@@ -48,7 +48,10 @@ const (
 
 // planLetters reads the shapes that a filter leaves and chooses the way.
 func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, limit int) (p letterPlan, err error) {
-	p = letterPlan{tenant: tenant, filter: f, order: o}
+	p = letterPlan{tenant: tenant, filter: f, order: o, all: f.shapeless()}
+	if p.all {
+		return p, j.planAll(ctx, &p)
+	}
 	var all int64
 	if p.shapes, all, err = j.shapes(ctx, tenant, f); err != nil || p.nothing() {
 		return p, err
@@ -66,6 +69,27 @@ func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter
 	}
 	p.choose(sizes, total, all, int64(limit))
 	return p, nil
+}
+
+// planAll chooses the way where all shapes are left.
+func (j *Journal) planAll(ctx context.Context, p *letterPlan) error {
+	if p.way = byKey; p.filter.keyed() {
+		return nil
+	}
+	sizes, err := j.probe(ctx, p)
+	p.way = walking
+	least := int64(probeMost)
+	for column, n := range sizes {
+		if n < least && column != p.order.Column {
+			p.way, p.column, least = byRange, column, n
+		}
+	}
+	return err
+}
+
+// shapeless reports whether the filter asks nothing that is told by shapes.
+func (f *LetterFilter) shapeless() bool {
+	return f.Shape == (ShapeFilter{}) && !f.expires() && f.MinAmount == nil && f.MaxAmount == nil && f.MinReplays == nil && f.MaxReplays == nil
 }
 
 // fold makes an end of the time of death that all shapes share the filter's own.

@@ -176,7 +176,7 @@ func TestEveryWayFindsTheSameLetters(t *testing.T) {
 			}
 			return c
 		})
-		for way := range postgres.Ways {
+		for way := postgres.Chosen; way < postgres.Ways; way++ {
 			var got []postgres.LetterPlace
 			for after := (postgres.LetterPlace{}); ; after = got[len(got)-1] {
 				page, able, err := j.LettersBy(ctx, way, "acme", f, o, after, 37)
@@ -202,7 +202,7 @@ func TestEveryWayFindsTheSameLetters(t *testing.T) {
 			t.Fatalf("seed %d: counted %v, %v; want %d; %+v", seed, counts, err, len(want), f)
 		}
 	}
-	if len(taken) != postgres.Ways {
+	if len(taken) != postgres.Ways+1 {
 		t.Errorf("only these ways were tried: %v", taken)
 	}
 	if places, _, err := j.LettersBy(ctx, postgres.Ways-1, "", postgres.LetterFilter{}, postgres.LetterOrder{Column: postgres.ByDeath}, postgres.LetterPlace{}, 10); err != nil || len(places) != 0 {
