@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,6 +205,44 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	second, _ := seen.Load(fork.Run)
 	if a, b := first.(Call), second.(Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
 		t.Errorf("another request or key: %s %s", a.Request, b.Request)
+	}
+	r.sound()
+}
+
+// A task that moves no money is retried in the same way, and its retry key stays its
+// own meanwhile.
+func TestATaskIsRetriedByItsFirstID(t *testing.T) {
+	t.Parallel()
+	var mended atomic.Bool
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
+			if mended.Load() && string(a.Run.Payload) == `{"room":7}` {
+				return succeed(ctx, a)
+			}
+			return fail(ctx, a)
+		}}}
+	}).work()
+	task := Task{Tenant: "acme", Family: "chores", RetryKey: "sweep", Payload: []byte(`{"room":7}`)}
+	root, err := r.SubmitTask(context.Background(), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if _, err := r.retry(root.Run); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if again, err := r.SubmitTask(context.Background(), task); err != nil || again.Reply != DeadLettered {
+		t.Errorf("%+v, %v", again, err)
+	}
+	mended.Store(true)
+	last, err := r.retry(root.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st := r.status(last.Run); st.State != background.Succeeded || st.Attempts != 1 || st.Replays != 2 || len(st.Parents) != 2 || st.Parents[0] != root.Run {
+		t.Errorf("%+v", st)
 	}
 	r.sound()
 }
