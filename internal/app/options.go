@@ -165,7 +165,11 @@ func (o *Options) Service() (postadjudication.Config, error) {
 		return postadjudication.Config{}, wrong("no Redis is named: set %s or --redis", RedisVariable)
 	}
 	opt, err := Redis(o.RedisURL)
-	return postadjudication.Config{DatabaseURL: o.DatabaseURL, Redis: opt}, err
+	if err != nil {
+		return postadjudication.Config{}, err
+	}
+	c := postadjudication.Config{DatabaseURL: o.DatabaseURL, Redis: opt}
+	return c, o.Retention.apply(&c)
 }
 
 // CheckDatabaseURL refuses what is no URL of a Postgres. The error is ErrOptions

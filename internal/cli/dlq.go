@@ -17,10 +17,10 @@ import (
 
 func (c *command) dlq() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "dlq", Short: "Look at dead letters, try them again, record what became of their money", Args: c.noSuch,
+		Use: "dlq", Short: "Look at dead letters, try them again, keep or remove them, record what became of their money", Args: c.noSuch,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.dlqList(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile())
+	cmd.AddCommand(c.dlqList(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile(), c.dlqHold(), c.dlqRelease(), c.dlqMark(), c.dlqPurge(), c.dlqClear())
 	return cmd
 }
 

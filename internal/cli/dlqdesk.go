@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqHold() *cobra.Command {
+	return c.onDesk("hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
+no rule tries it again. A person who names it may still fork or reconcile it.`,
+		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
+			return s.Hold(ctx, l.tenant, l.run, postadjudication.HoldRequest{Actor: l.actor, Reason: l.reason})
+		})
+}
+
+func (c *command) dlqRelease() *cobra.Command {
+	return c.onDesk("release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
+		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
+			return s.ReleaseHold(ctx, l.tenant, l.run, postadjudication.HoldRequest{Actor: l.actor, Reason: l.reason})
+		})
+}
+
+func (c *command) dlqMark() *cobra.Command {
+	var eligible, review string
+	q := postadjudication.MarkRequest{}
+	cmd := c.onDesk("mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
+people and rules; they open no gate.`,
+		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
+			q.Actor, q.Reason = l.actor, l.reason
+			return s.Mark(ctx, l.tenant, l.run, q)
+		})
+	f := cmd.Flags()
+	f.StringVar(&eligible, "eligible", "", "worth another try: true or false")
+	f.StringVar(&review, "review", "", "a person should look first: true or false")
+	act := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := errors.Join(flag("--eligible", eligible, &q.ReprocessEligible), flag("--review", review, &q.ManualReviewRequired)); err != nil {
+			return usage(cmd, err)
+		}
+		if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
+			return usage(cmd, errors.New("--eligible or --review is needed"))
+		}
+		return act(cmd, args)
+	}
+	return cmd
+}
+
+// onDesk is a command that says something of one letter, and shows what is said of it
+// then.
+func (c *command) onDesk(use, short, long string, act func(context.Context, *postadjudication.Service, onLetter) (postadjudication.Desk, error)) *cobra.Command {
+	var l onLetter
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: exactly("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := l.check(cmd, args[0]); err != nil {
+				return err
+			}
+			return c.withService(cmd, l.Options, l.tenant, func(ctx context.Context, s *postadjudication.Service) error {
+				desk, err := act(ctx, s, l)
+				if err != nil {
+					return missing(err, l.tenant, "run "+args[0])
+				}
+				if c.json {
+					return c.answer(desk)
+				}
+				return showDesk(screen.New(c.Out), desk)
+			})
+		},
+	}
+	l.bind(cmd)
+	return cmd
+}
+
+func showDesk(s *screen.Screen, d postadjudication.Desk) error {
+	held := "held by nobody"
+	if d.Held {
+		held = "held (" + d.HoldReason + ")"
+	}
+	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, yesNo(d.ReprocessEligible), yesNo(d.ManualReviewRequired))
+	if d.ExpiresAt != nil {
+		s.Text("Its retention ends at %s.", d.ExpiresAt.Format("2006-01-02 15:04:05"))
+	} else {
+		s.Text("Retention does not touch it now.")
+	}
+	return s.Err()
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
