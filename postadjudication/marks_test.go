@@ -25,6 +25,14 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
+	for _, c := range []struct {
+		filter LetterFilter
+		want   int64
+	}{{LetterFilter{Reprocess: ptr(true)}, 1}, {LetterFilter{Review: ptr(true)}, 1}, {LetterFilter{Reprocess: ptr(false), Review: ptr(false)}, 1}} {
+		if n, err := r.CountLetters(ctx, "acme", c.filter); err != nil || n.Total != c.want {
+			t.Errorf("%+v: %+v, %v", c.filter, n, err)
+		}
+	}
 	q := MarkRequest{Actor: "user:ada", Reason: "the account is open again", ReprocessEligible: ptr(true)}
 	if d, err := r.Mark(ctx, "acme", final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
