@@ -97,7 +97,7 @@ func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Span) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
 // ParseLetterFilter reads a filter from a JSON object. A member that it does not know
-// is refused as a *FieldError naming it, like one that makes no sense.
+// is refused as a *FieldError naming it, like one that makes no sense or says nothing.
 func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
@@ -107,10 +107,30 @@ func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
 		return LetterFilter{}, &FieldError{Field: "filter", Problem: "must be one JSON object"}
 	}
-	if err := f.Validate(); err != nil {
+	if err := errors.Join(f.Validate(), f.saysAll(text)); err != nil {
 		return LetterFilter{}, err
 	}
 	return f, nil
+}
+
+// saysAll refuses what was given and selects nothing, such as an empty text where a
+// script put a word that it did not have: it would widen the filter.
+func (f LetterFilter) saysAll(text []byte) error {
+	canonical, err := f.Encode()
+	if err != nil {
+		return err
+	}
+	var given, said map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(text, &given), json.Unmarshal(canonical, &said)); err != nil || given == nil {
+		return &FieldError{Field: "filter", Problem: "must be one JSON object"}
+	}
+	var errs []error
+	for _, name := range sortedKeys(given) {
+		if _, is := said[name]; !is {
+			errs = append(errs, &FieldError{Field: name, Problem: "says nothing; leave it out"})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // unreadableFilter names the member that could not be read: the first, by name, that

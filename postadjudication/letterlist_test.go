@@ -149,6 +149,7 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 		`{"min_attempts":-1}`: "min_attempts", `{"min_attempts":3,"max_attempts":2}`: "max_attempts", `{"min_amount":1.5}`: "min_amount", `{"max_amount":9007199254740992}`: "max_amount",
 		`{"max_replays":"3"}`: "max_replays", `{"dispatch_reference":"x.1"}`: "dispatch_reference", `{"held":"yes"}`: "held",
 		`[]`: "filter", `{} {}`: "filter", ``: "filter", `null {}`: "filter",
+		`null`: "filter", `{"letter":""}`: "letter", `{"queue":null}`: "queue", `{"expiring_within":"0s"}`: "expiring_within", `{"Letter":"open"}`: "Letter", `{"held":true,"held":null}`: "held",
 	} {
 		_, err := ParseLetterFilter([]byte(text))
 		var wrong *FieldError

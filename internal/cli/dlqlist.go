@@ -18,10 +18,14 @@ type letterFlags struct {
 	standing, class, outcome, since, until string
 	attempts, amounts, replays             [2]string // least, most
 	held, eligible, review                 string
+	own                                    *pflag.FlagSet
 	filter                                 postadjudication.LetterFilter
 }
 
-func (l *letterFlags) bind(f *pflag.FlagSet) {
+func (l *letterFlags) bind(to *pflag.FlagSet) {
+	f := pflag.NewFlagSet("letters", pflag.ContinueOnError)
+	defer to.AddFlagSet(f)
+	l.own = f
 	f.StringVar(&l.standing, "standing", "open", "open, forked, reconciled or superseded; empty for all")
 	f.StringVar(&l.filter.Family, "family", "", "family, such as settlement")
 	f.StringVar(&l.filter.Queue, "queue", "", "queue, such as settlement:0")
@@ -76,6 +80,11 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	} {
 		errs = append(errs, number("--min-"+r.name, r.text[0], r.least), number("--max-"+r.name, r.text[1], r.most))
 	}
+	l.own.VisitAll(func(f *pflag.Flag) {
+		if said := f.Value.String(); f.Changed && f.Name != "standing" && (said == "" || said == "0s") {
+			errs = append(errs, errors.New("--"+f.Name+" says nothing; leave it out"))
+		}
+	})
 	return out, errors.Join(append(errs, out.Validate())...)
 }
 
