@@ -13,17 +13,18 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Pages that are measured are of lettersPage letters, each so many times; the deep one
-// is the thousandth, or behind half of the letters where there are fewer. To get there
-// takes longest; orders that are like another one's are measured at the hundredth.
+// Pages that are measured are of lettersPage letters, each so many times, but fewer
+// where there are few letters. The deep one is the thousandth, or behind half of the
+// letters where there are fewer; to get there takes longest, and orders that are like
+// another one's are measured at the hundredth.
 const (
 	lettersPage  = 100
 	lettersTimes = 20
 )
 
 var lettersDeep = map[postadjudication.LetterSort]int{
-	postadjudication.NewestFirst: 1000, postadjudication.HighestAmount: 1000, postadjudication.MostAttempts: 1000,
-	postadjudication.OldestFirst: 100, postadjudication.LowestAmount: 100, postadjudication.LastSeen: 100,
+	postadjudication.NewestFirst: 1000, postadjudication.HighestAmount: 1000,
+	postadjudication.OldestFirst: 100, postadjudication.LowestAmount: 100, postadjudication.MostAttempts: 100, postadjudication.LastSeen: 100,
 }
 
 // lettersFilter is a filter with its name in the table.
@@ -87,7 +88,7 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 		}
 		m["count|"+f.name] = milliseconds(time.Since(began))
 		for _, sort := range postadjudication.LetterSorts {
-			if err := measureLetters(ctx, s, f, sort, m); err != nil {
+			if err := measureLetters(ctx, s, f, sort, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", f.name, sort, err)
 			}
 		}
@@ -112,9 +113,9 @@ func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m m
 }
 
 // measureLetters measures the first page of a list and a deep one.
-func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, sort postadjudication.LetterSort, m metrics) error {
+func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, sort postadjudication.LetterSort, times int, m metrics) error {
 	q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPage}
-	if err := measurePage(ctx, s, q, f.name+"|"+string(sort)+"|first", m); err != nil {
+	if err := measurePage(ctx, s, q, f.name+"|"+string(sort)+"|first", times, m); err != nil {
 		return err
 	}
 	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
@@ -131,12 +132,12 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersF
 		walk.After, q.After = page.Next, page.Next
 		skip -= walk.Limit
 	}
-	return measurePage(ctx, s, q, f.name+"|"+string(sort)+"|deep", m)
+	return measurePage(ctx, s, q, f.name+"|"+string(sort)+"|deep", times, m)
 }
 
-func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, name string, m metrics) error {
+func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, name string, times int, m metrics) error {
 	var took []time.Duration
-	for range lettersTimes {
+	for range times {
 		began := time.Now()
 		if _, err := s.Letters(ctx, lettersTenant, q); err != nil {
 			return err

@@ -27,6 +27,7 @@ func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 	for name, line := range map[string]string{
 		"at full speed": "-n 50 -pending 200 -workloads settle,drain,dead,memory",
 		"by the clock":  "-n 10 -workloads precision,idle",
+		"in pages":      "-n 300 -workloads letters",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +71,7 @@ func smoke(t *testing.T, args []string) {
 				t.Errorf("%d lines of %s %s, want %d", got, s, w, want)
 			}
 		}
-		if !strings.Contains(tables.String(), w+", medians of 1") {
+		if !strings.Contains(tables.String(), w+", medians of 1") && w != lettering || !strings.Contains(tables.String(), w+", ") {
 			t.Errorf("no table of %s", w)
 		}
 	}
@@ -78,6 +79,8 @@ func smoke(t *testing.T, args []string) {
 
 func mustMeasure(workload string) []string {
 	switch workload {
+	case lettering:
+		return []string{perSecond, "five at once|newest|first|p95"}
 	case memory:
 		return []string{residentMB, peakMB}
 	case idling:
