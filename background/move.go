@@ -9,10 +9,10 @@ import (
 // Failure is why an attempt did not succeed. Its texts are redacted by the
 // family before they are recorded.
 type Failure struct {
-	Type    string // stable name that policies match, such as "http.refused"
-	Code    string // what the other side called it, such as "422"
-	Message string
-	Stack   string // set when the executor panicked
+	Type    string `json:"type"`           // stable name that policies match, such as "http.refused"
+	Code    string `json:"code,omitempty"` // what the other side called it, such as "422"
+	Message string `json:"message"`
+	Stack   string `json:"stack,omitempty"` // set when the executor panicked
 }
 
 // Result is what one call of a handler, or one lookup, tells.
