@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -16,16 +18,23 @@ func (j *Journal) Standings(ctx context.Context, ids []background.RunID) ([]back
 	for _, id := range ids {
 		c.id(id)
 	}
-	var rows []row
-	if err := j.reads.SelectContext(ctx, &rows, standingsSQL, c.args()...); err != nil {
+	rows, err := j.reads.QueryContext(ctx, standingsSQL, c.args()...)
+	if err != nil {
 		return nil, unavailable(err)
 	}
-	out := make([]background.Run, len(rows))
-	for i, r := range rows {
-		out[i] = background.Run{
-			ID: background.RunID(r.ID), Family: r.Family, Queue: r.Queue, State: background.State(r.State),
-			Letter: background.Letter(r.Letter), Attempt: r.Attempt, Bell: r.Bell,
+	defer rows.Close()
+	out := make([]background.Run, 0, len(ids))
+	for rows.Next() {
+		var id uuid.UUID
+		var r background.Run
+		if err := rows.Scan(&id, &r.Family, &r.Queue, &r.State, &r.Letter, &r.Attempt, &r.Bell); err != nil {
+			return nil, unavailable(err)
 		}
+		r.ID = background.RunID(id)
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unavailable(err)
 	}
 	return out, nil
 }
