@@ -117,22 +117,6 @@ func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter
 	return s.journal.Letters(ctx, tenant, s.selection(f, at.asOf), order, at.place, limit)
 }
 
-// listed is one letter as a list shows it, up to date with what was committed before
-// the call. ErrNotFound when the run is no letter, or purged.
-func (s *Service) listed(ctx context.Context, id background.RunID) (Letter, error) {
-	if err := s.journal.DrainLetters(ctx); err != nil {
-		return Letter{}, err
-	}
-	l, is, err := s.journal.Letter(ctx, id)
-	if err == nil && !is {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return Letter{}, err
-	}
-	return s.letterOf(l), nil
-}
-
 // CountLetters counts the dead letters that a filter selects, exactly.
 func (s *Service) CountLetters(ctx context.Context, tenant string, f LetterFilter) (LetterCount, error) {
 	out := LetterCount{ByStanding: map[background.Letter]int64{}}

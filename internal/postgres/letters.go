@@ -82,17 +82,6 @@ func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o 
 	return found, more, places[len(places)-1], maybeUnavailable(err)
 }
 
-// Letter reads one dead letter, if the run is one that is not purged.
-func (j *Journal) Letter(ctx context.Context, id background.RunID) (FoundLetter, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
-	defer cancel()
-	found, err := j.readLetters(ctx, []LetterPlace{{Run: id}})
-	if err != nil || len(found) == 0 {
-		return FoundLetter{}, false, maybeUnavailable(err)
-	}
-	return found[0], true, nil
-}
-
 func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
 	query, args := p.statement(after, limit)
 	rows, err := j.finding.QueryContext(ctx, query, args...)
