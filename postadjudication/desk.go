@@ -72,9 +72,12 @@ func or(said *bool, derived bool) bool {
 	return derived
 }
 
-// desked is a change of a letter's desk that is decided on the letter as it is. fact
-// gives the desk after it and its receipt.
-func (s *Service) desked(ctx context.Context, tenant string, id background.RunID, decide func(postgres.Filed, background.MoveID) (postgres.Change, error)) (Desk, error) {
+// deskDecision gives the change of a letter's desk with its receipt, or why there is
+// none.
+type deskDecision func(f postgres.Filed, move background.MoveID) (postgres.Change, error)
+
+// desked is a change of a letter's desk that is decided on the letter as it is.
+func (s *Service) desked(ctx context.Context, tenant string, id background.RunID, decide deskDecision) (Desk, error) {
 	move := newID()
 	for {
 		seen, err := s.filed(ctx, tenant, id)

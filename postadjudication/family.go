@@ -115,18 +115,22 @@ func resultOf(a Answer, asked int64) background.Result {
 
 // Record commits a move of a run with its case, escrow and receipts.
 func (f *family) Record(ctx context.Context, m background.Move) (background.Run, error) {
+	return f.record(ctx, m, nil)
+}
+
+func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (background.Run, error) {
 	m = redacted(m)
 	if m.Fact == receipts.OutOfBandChangeDetected {
 		return recordNotice(ctx, f.journal, m)
 	}
 	var around *siblings
 	for {
-		s, err := f.handlers.apply(ctx, f.journal, m, func(s postgres.Snapshot) (postgres.Change, error) {
+		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s postgres.Snapshot) (postgres.Change, error) {
 			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
 				return decideLate(m, s, around)
 			}
 			return f.decide(m, s, around)
-		})
+		}))
 		if !errors.Is(err, errSiblings) {
 			return s.Run, err
 		}

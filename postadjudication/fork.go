@@ -76,8 +76,8 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	if err != nil {
 		return Submitted{}, err
 	}
-	if queues := s.manager.Queues(seen.Run.Family); q.Queue != "" && !slices.Contains(queues, q.Queue) {
-		return Submitted{}, &FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
+	if err := s.ownQueue(seen.Run.Family, q.Queue); err != nil {
+		return Submitted{}, err
 	}
 	f := fork{ForkRequest: q, run: background.RunID(newID()), move: newID(), at: s.now(), family: s.settlements}
 	if _, err := s.journal.Apply(ctx, seen.Run.ID, f.move, f.decide); err != nil {
@@ -90,6 +90,14 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	out, err := s.submitted(made, nil)
 	s.ring(ctx, out)
 	return out, err
+}
+
+// ownQueue refuses a queue that is not the family's; empty is none.
+func (s *Service) ownQueue(family, queue string) error {
+	if queues := s.manager.Queues(family); queue != "" && !slices.Contains(queues, queue) {
+		return &FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
+	}
+	return nil
 }
 
 func (q ForkRequest) validate() error {

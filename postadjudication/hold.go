@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -28,8 +29,11 @@ func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, 
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	at := s.now()
-	return s.desked(ctx, tenant, id, func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	return s.desked(ctx, tenant, id, q.place(s.now()))
+}
+
+func (q HoldRequest) place(at time.Time) deskDecision {
+	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
 		if f.Desk.Held {
 			return postgres.Change{}, refusedBy(GateHeld, f.Snapshot)
 		}
@@ -38,7 +42,7 @@ func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, 
 		ch := deskChange(f, move, desk)
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldPlaced, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: desk.HoldReason}}}
 		return ch, nil
-	})
+	}
 }
 
 // ReleaseHold lets a held letter go: its retention applies again, counted from its
@@ -47,8 +51,11 @@ func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	at := s.now()
-	return s.desked(ctx, tenant, id, func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	return s.desked(ctx, tenant, id, q.release(s.now()))
+}
+
+func (q HoldRequest) release(at time.Time) deskDecision {
+	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
 		if !f.Desk.Held {
 			return postgres.Change{}, refusedBy(GateNotHeld, f.Snapshot)
 		}
@@ -57,5 +64,5 @@ func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.
 		ch := deskChange(f, move, desk)
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldReleased, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: clean(q.Reason, 1024)}}}
 		return ch, nil
-	})
+	}
 }

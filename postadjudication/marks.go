@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -35,8 +36,11 @@ func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, 
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	at := s.now()
-	return s.desked(ctx, tenant, id, func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	return s.desked(ctx, tenant, id, q.mark(s.now()))
+}
+
+func (q MarkRequest) mark(at time.Time) deskDecision {
+	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
 		desk, changes := f.Desk, []string{}
 		for _, m := range []struct {
 			name string
@@ -53,7 +57,7 @@ func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, 
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.Marked, Actor: q.Actor, At: at, Payload: receipts.Payload{
 			Reason: desk.MarkReason, Changes: strings.Join(changes, " ")}}}
 		return ch, nil
-	})
+	}
 }
 
 // The marks of a letter that nobody has marked.

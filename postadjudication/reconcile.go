@@ -28,7 +28,7 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, "")
+	return s.reconcile(ctx, tenant, id, f, "", nil)
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: its open letter, or
@@ -49,6 +49,10 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 	if err := named("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
+	return s.reconcileByLookup(ctx, tenant, id, actor, nil)
+}
+
+func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {
 	if s.settlements.executor == nil {
 		return CaseStatus{}, ErrNoExecutor
 	}
@@ -65,7 +69,7 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.Unheard != 0 {
 		return CaseStatus{}, refusedBy(GateReconcileFirst, seen)
 	}
-	return s.reconcile(ctx, tenant, id, Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, found.Class)
+	return s.reconcile(ctx, tenant, id, Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, found.Class, as)
 }
 
 func (f Finding) validate() error {
@@ -86,7 +90,7 @@ func (f Finding) validate() error {
 	return named("reference", f.Reference, 255)
 }
 
-func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (CaseStatus, error) {
+func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class, as *asPlanned) (CaseStatus, error) {
 	seen, err := s.letter(ctx, tenant, id)
 	switch gate := open(seen); {
 	case err != nil:
@@ -98,7 +102,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := s.settlements.Record(ctx, m); err != nil {
+	if _, err := s.settlements.record(ctx, m, as); err != nil {
 		return CaseStatus{}, err
 	}
 	return s.Case(ctx, tenant, seen.Case.Subject)

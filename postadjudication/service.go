@@ -66,6 +66,7 @@ type Service struct {
 	policies    *policyCache
 	handlers    *handlers
 	subscribers *subscribers
+	bulks       *bulkRunner
 	grace       time.Duration
 	log         *zap.Logger
 	clock       func() time.Time
@@ -101,6 +102,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
 	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
+	s.bulks = newBulkRunner(s)
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
@@ -197,6 +199,7 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
 	sequencing.Go(func() { s.handlers.run(numbering) })
 	sequencing.Go(func() { s.keepPruning(numbering) })
+	sequencing.Go(func() { s.bulks.run(ctx) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)

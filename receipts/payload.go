@@ -66,6 +66,7 @@ type Payload struct {
 	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
+	Bulk             string `json:"bulk,omitempty"`              // the bulk plan that asked for it
 
 	// What retention did with a letter.
 

@@ -57,6 +57,7 @@ const (
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"
 	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
+	BulkChanged             Subtype = "bulk-changed"   // a bulk plan was started, paused, resumed, cancelled, or is done
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -69,7 +70,7 @@ var knownSubtypes = []Subtype{
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
 	Superseded, ConservationBreach,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused,
+	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -82,7 +83,7 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged:
 		return SourceOperations
 	}
 	return ""

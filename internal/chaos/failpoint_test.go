@@ -158,9 +158,23 @@ var transitions = map[string]transition{
 	string(receipts.Purged):           {before: letter, lead: desk(worker.Purge), holds: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", holds: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", holds: expiredOnce},
-	failpoint.Policy:                  {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
-	failpoint.Key:                     {lead: keys},
-	failpoint.KeyUse:                  {lead: keys},
+	failpoint.BulkPlan:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
+	failpoint.BulkMove:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
+	failpoint.BulkItem:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
+	failpoint.BulkRest:                {before: lettersOf(4), lead: bulk(worker.Break), holds: bulkOnce},
+	string(receipts.BulkChanged): { // the register is there already
+		before: func(s *stage) {
+			h := s.worker("")
+			bulk(worker.Bulk)(s, h)
+			s.until("a plan is done", `SELECT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done')`)
+			s.quit(h)
+			letter(s)
+		},
+		lead: bulk(worker.Bulk), holds: bulkOnce,
+	},
+	failpoint.Policy: {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
+	failpoint.Key:    {lead: keys},
+	failpoint.KeyUse: {lead: keys},
 	string(receipts.KeyCreated): { // the register is there already
 		before: func(s *stage) { h := s.worker(""); keys(s, h); s.quit(h) },
 		lead:   keys,

@@ -34,6 +34,10 @@ const (
 	Refusal   = "refusal"    // somebody was refused something: its transaction commits
 	Request   = "request"    // a request with an idempotency key begins, is answered, or is dropped
 	Desk      = "desk"       // letters and what was said of them: their transaction commits
+	BulkPlan  = "bulk-plan"  // a bulk plan with its items: its transaction commits
+	BulkMove  = "bulk-move"  // a bulk plan is started, paused, resumed, cancelled, or done: its transaction commits
+	BulkItem  = "bulk-item"  // what became of items of a bulk plan
+	BulkRest  = "bulk-rest"  // that nothing of a cancelled bulk plan is in doubt
 	Sequence  = "sequence"   // receipts get their places in the order of events
 	Project   = "project"    // letters are brought up to date for searching: their transaction commits
 )

@@ -17,6 +17,8 @@ const (
 	LetGo    = "let-go"    // Tenant and Run, which is held
 	Mark     = "mark"      // Tenant and Run
 	Purge    = "purge"     // Tenant's open letters
+	Bulk     = "bulk"      // all of Tenant's open letters are forked by a plan
+	Break    = "break"     // the same, slowly, and the plan is cancelled
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same
 	Tune     = "tune"      // Tenant's settlement policy: Attempts

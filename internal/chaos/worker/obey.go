@@ -49,6 +49,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
 	case Hold, LetGo, Mark, Purge:
 		err = p.desk(ctx, c)
+	case Bulk, Break:
+		err = p.bulk(ctx, c)
 	case Keys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:

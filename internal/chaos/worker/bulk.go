@@ -1,0 +1,24 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// bulk forks all letters of a tenant by a plan, or begins to and cancels it.
+func (p *process) bulk(ctx context.Context, c Command) error {
+	q := postadjudication.BulkRequest{Tenant: c.Tenant, All: true, Action: postadjudication.BulkFork, Actor: actor, Reason: reason}
+	if c.Do == Break {
+		q.Throttle = 1 // so that it is not done before it is cancelled
+	}
+	b, err := p.service.PlanBulk(ctx, q)
+	if err != nil {
+		return err
+	}
+	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, actor); err != nil || c.Do == Bulk {
+		return err
+	}
+	_, err = p.service.CancelBulk(ctx, c.Tenant, b.ID, actor, reason)
+	return err
+}

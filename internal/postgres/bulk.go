@@ -1,0 +1,149 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// BulkState is where a bulk plan stands.
+type BulkState string
+
+// The states. The last two are ends.
+const (
+	BulkPlanned   BulkState = "planned"
+	BulkRunning   BulkState = "running"
+	BulkPaused    BulkState = "paused"
+	BulkDone      BulkState = "done"
+	BulkCancelled BulkState = "cancelled"
+)
+
+// Bulk is a plan to do one thing with many letters of a tenant.
+type Bulk struct {
+	ID       uuid.UUID
+	Number   int32 // names the lock of whoever works on it
+	Tenant   string
+	State    BulkState
+	Settled  bool // false: cancelled, and what of it was acted on is in doubt
+	Action   string
+	Asked    string // what is to be done, as JSON
+	Actor    string
+	Reason   string
+	Parallel int
+	Throttle int // items a second; 0 for no limit
+	Items    int64
+	Hash     [32]byte
+
+	PlannedAt time.Time
+	StartedBy string
+	StartedAt time.Time
+	MovedBy   string // who paused, resumed or cancelled it, or found it done
+	MovedWhy  string
+	MovedAt   time.Time
+	EndedAt   time.Time
+}
+
+type bulkRow struct {
+	ID        uuid.UUID    `db:"id"`
+	Number    int32        `db:"number"`
+	Tenant    string       `db:"tenant"`
+	State     string       `db:"state"`
+	Settled   bool         `db:"settled"`
+	Action    string       `db:"action"`
+	Asked     string       `db:"asked"`
+	Actor     string       `db:"actor"`
+	Reason    string       `db:"reason"`
+	Parallel  int          `db:"parallel"`
+	Throttle  int          `db:"throttle"`
+	Items     int64        `db:"items"`
+	Hash      []byte       `db:"hash"`
+	PlannedAt time.Time    `db:"planned_at"`
+	StartedBy string       `db:"started_by"`
+	StartedAt sql.NullTime `db:"started_at"`
+	MovedBy   string       `db:"moved_by"`
+	MovedWhy  string       `db:"moved_why"`
+	MovedAt   sql.NullTime `db:"moved_at"`
+	EndedAt   sql.NullTime `db:"ended_at"`
+}
+
+func (r *bulkRow) bulk() Bulk {
+	b := Bulk{
+		ID: r.ID, Number: r.Number, Tenant: r.Tenant, State: BulkState(r.State), Settled: r.Settled, Action: r.Action, Asked: r.Asked,
+		Actor: r.Actor, Reason: r.Reason, Parallel: r.Parallel, Throttle: r.Throttle, Items: r.Items, PlannedAt: r.PlannedAt.UTC(),
+		StartedBy: r.StartedBy, StartedAt: timeOf(r.StartedAt), MovedBy: r.MovedBy, MovedWhy: r.MovedWhy, MovedAt: timeOf(r.MovedAt), EndedAt: timeOf(r.EndedAt),
+	}
+	copy(b.Hash[:], r.Hash)
+	return b
+}
+
+func timeOf(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+const bulkSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, reason, parallel, throttle, items, hash, planned_at,
+  started_by, started_at, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
+
+// FindBulk reads a plan of a tenant. ErrNotFound when it has none such.
+func (j *Journal) FindBulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, error) {
+	found, err := bulksOf(ctx, j.reads, `WHERE tenant = $1 AND id = $2`, tenant, id)
+	if err == nil && len(found) == 0 {
+		err = background.ErrNotFound
+	}
+	if err != nil {
+		return Bulk{}, err
+	}
+	return found[0], nil
+}
+
+// Bulks lists plans of a tenant, newest first, before one; the zero id is after all.
+func (j *Journal) Bulks(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]Bulk, error) {
+	if before == (uuid.UUID{}) {
+		before = uuid.Max
+	}
+	return bulksOf(ctx, j.reads, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
+}
+
+// BulksToWork lists the plans of all tenants that somebody should work on.
+func (j *Journal) BulksToWork(ctx context.Context) ([]Bulk, error) {
+	return bulksOf(ctx, j.reads, `WHERE state = 'running' OR NOT settled ORDER BY number`)
+}
+
+func bulksOf(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]Bulk, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []bulkRow
+	if err := sqlx.SelectContext(ctx, q, &rows, bulkSQL+where, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]Bulk, len(rows))
+	for i := range rows {
+		out[i] = rows[i].bulk()
+	}
+	return out, nil
+}
+
+// BulkCount is how many items of a plan have a word in common, and their money.
+type BulkCount struct {
+	Ran      bool   `db:"ran"`  // Word is an outcome; else the gate that refused them when the plan was made
+	Word     string `db:"word"` // empty: they were not refused
+	Currency string `db:"currency"`
+	Items    int64  `db:"items"`
+	Amount   int64  `db:"amount"`
+}
+
+// BulkCounts reads the counts of a plan.
+func (j *Journal) BulkCounts(ctx context.Context, id uuid.UUID) ([]BulkCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var out []BulkCount
+	err := j.reads.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
+	return out, maybeUnavailable(err)
+}

@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// BulkItem is a letter of a plan.
+type BulkItem struct {
+	Position int64
+	Run      background.RunID
+	Case     receipts.CaseID
+	Head     receipts.Head // of the case when the plan was made
+	Amount   int64
+	Currency string
+	Gate     string // that refused it when the plan was made
+	Outcome  string // empty: none yet
+	NewRun   background.RunID
+	Error    string
+}
+
+type bulkItemRow struct {
+	Position int64         `db:"position"`
+	Run      uuid.UUID     `db:"run_id"`
+	Case     uuid.UUID     `db:"case_id"`
+	Seq      int64         `db:"seq"`
+	Link     []byte        `db:"link"`
+	Amount   int64         `db:"amount"`
+	Currency string        `db:"currency"`
+	Gate     string        `db:"gate"`
+	Outcome  string        `db:"outcome"`
+	NewRun   uuid.NullUUID `db:"new_run"`
+	Error    string        `db:"error"`
+}
+
+func (r *bulkItemRow) item() BulkItem {
+	i := BulkItem{
+		Position: r.Position, Run: background.RunID(r.Run), Case: receipts.CaseID(r.Case), Head: receipts.Head{Seq: r.Seq}, Amount: r.Amount, Currency: r.Currency,
+		Gate: r.Gate, Outcome: r.Outcome, NewRun: background.RunID(r.NewRun.UUID), Error: r.Error,
+	}
+	copy(i.Head.Link[:], r.Link)
+	return i
+}
+
+const bulkItemSQL = `SELECT position, run_id, case_id, seq, link, amount, currency, gate, outcome, new_run, error FROM recourse.bulk_items WHERE bulk_id = $1 `
+
+// BulkItemsLeft lists the first items of a plan that have no outcome yet.
+func (j *Journal) BulkItemsLeft(ctx context.Context, id uuid.UUID, limit int) ([]BulkItem, error) {
+	return j.bulkItems(ctx, bulkItemSQL+`AND outcome = '' ORDER BY position LIMIT $2`, id, limit)
+}
+
+// BulkItems lists items of a plan in order, after a position: all, those with an
+// outcome, those whose outcome begins so when it ends in a colon, or, when it is
+// NoOutcome, those with none yet.
+func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, after int64, limit int) ([]BulkItem, error) {
+	and := `AND position > $2 `
+	args := []any{id, after, limit}
+	switch {
+	case outcome == "":
+	case outcome == NoOutcome:
+		and += `AND outcome = '' `
+	case outcome[len(outcome)-1] == ':':
+		and, args = and+`AND starts_with(outcome, $4) `, append(args, outcome)
+	default:
+		and, args = and+`AND outcome = $4 `, append(args, outcome)
+	}
+	return j.bulkItems(ctx, bulkItemSQL+and+`ORDER BY position LIMIT $3`, args...)
+}
+
+// NoOutcome asks for items that have none yet.
+const NoOutcome = "-"
+
+func (j *Journal) bulkItems(ctx context.Context, query string, args ...any) ([]BulkItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []bulkItemRow
+	if err := j.reads.SelectContext(ctx, &rows, query, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]BulkItem, len(rows))
+	for i := range rows {
+		out[i] = rows[i].item()
+	}
+	return out, nil
+}
+
+// EachBulkItem gives all items of a plan in their order, without holding them.
+func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, take func(*BulkItem)) error {
+	ctx, cancel := context.WithTimeout(ctx, planLimit)
+	defer cancel()
+	rows, err := j.reads.QueryxContext(ctx, bulkItemSQL+`ORDER BY position`, id)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r bulkItemRow
+		if err := rows.StructScan(&r); err != nil {
+			return unavailable(err)
+		}
+		i := r.item()
+		take(&i)
+	}
+	return maybeUnavailable(rows.Err())
+}
+
+// recordItemsSQL writes outcomes of items that have none, and counts those it wrote.
+const recordItemsSQL = `
+WITH t AS (
+  SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
+), i AS (
+  UPDATE recourse.bulk_items i SET outcome = t.outcome, new_run = t.new_run, error = t.error
+  FROM t WHERE i.bulk_id = $1 AND i.position = t.position AND i.outcome = '' RETURNING i.outcome, i.currency, i.amount
+)
+INSERT INTO recourse.bulk_counts AS c (bulk_id, ran, word, currency, items, amount)
+SELECT $1, true, outcome, currency, count(*), sum(amount) FROM i GROUP BY outcome, currency ORDER BY outcome, currency
+ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + excluded.items, amount = c.amount + excluded.amount`
+
+// RecordBulkItems writes what became of items. An item that has an outcome keeps it,
+// so that the same may be written again.
+func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	c := newColumns(4, len(items))
+	for _, i := range items {
+		c.int(i.Position)
+		c.str(i.Outcome)
+		c.id(i.NewRun)
+		c.str(i.Error)
+	}
+	_, err := write(ctx, j.reads.DB, failpoint.BulkItem, recordItemsSQL, append([]any{id}, c.args()...)...)
+	return maybeUnavailable(err)
+}
+
+// ReceiptAt reads one receipt of a case; found is false when there is none yet.
+func (j *Journal) ReceiptAt(ctx context.Context, tenant string, at Place) (r receipts.Receipt, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []receiptRow
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND seq = $3`, tenant, at.Case.String(), at.Seq); err != nil {
+		return r, false, unavailable(err)
+	}
+	if len(rows) == 0 {
+		return r, false, nil
+	}
+	return rows[0].receipt(), true, nil
+}
+
+// bulkBeat is how long a holder's question may take; slower, it is not sure to hold.
+const bulkBeat = 3 * time.Second

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// BulkRegister has the receipts of a tenant's bulk plans.
+const BulkRegister Register = "bulks"
+
+// ErrNoChange is what a decision answers that leaves everything as it is.
+var ErrNoChange = errors.New("postgres: nothing is to be changed")
+
+// MoveBulk changes where a plan stands, together with its receipt. decide gives the
+// plan as it is to be, or why it is not; it is called once, on the locked row. left
+// tells how many items have no outcome yet, as far as that matters: one or none.
+// ErrNotFound when the tenant has no such plan. After any other error but decide's it
+// is not known whether it was changed: look again.
+func (j *Journal) MoveBulk(ctx context.Context, tenant string, id uuid.UUID, decide func(now Bulk, left bool) (Bulk, receipts.Draft, error)) (now Bulk, err error) {
+	err = j.inLane(ctx, failpoint.BulkMove, func(ctx context.Context, tx *sql.Tx) error {
+		var left bool
+		if now, left, err = lockBulk(ctx, tx, tenant, id); err != nil {
+			return err
+		}
+		next, draft, err := decide(now, left)
+		if err != nil {
+			return err
+		}
+		draft.Subtype = receipts.BulkChanged
+		if err := setBulk(ctx, tx, next); err != nil {
+			return err
+		}
+		now = next
+		return tellRegister(ctx, tx, tenant, BulkRegister, draft)
+	})
+	if errors.Is(err, ErrNoChange) {
+		err = nil
+	}
+	return now, err
+}
+
+func lockBulk(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b Bulk, left bool, err error) {
+	rows, err := tx.QueryContext(ctx, bulkSQL+`WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`, tenant, id)
+	if err != nil {
+		return b, false, err
+	}
+	var found []bulkRow
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return b, false, err
+	}
+	if len(found) != 1 {
+		return b, false, background.ErrNotFound
+	}
+	b = found[0].bulk()
+	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE bulk_id = $1 AND outcome = '')`, id).Scan(&left)
+	return b, left, err
+}
+
+func setBulk(ctx context.Context, tx *sql.Tx, b Bulk) error {
+	when := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9 WHERE id = $1`,
+		b.ID, string(b.State), b.Settled, b.StartedBy, when(sql.NullTime{Time: b.StartedAt}), b.MovedBy, b.MovedWhy, when(sql.NullTime{Time: b.MovedAt}), when(sql.NullTime{Time: b.EndedAt}))
+	return err
+}
+
+// SettleBulk notes that nothing of a cancelled plan is in doubt any more.
+func (j *Journal) SettleBulk(ctx context.Context, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.reads.DB, failpoint.BulkRest, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
+	return maybeUnavailable(err)
+}

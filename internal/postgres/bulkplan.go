@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// planChunk is how many letters a statement of a plan takes: what a plan costs the
+// process that makes it, however many letters it has.
+const planChunk = 20_000
+
+// planLimit bounds the making of a plan, and the reading of one as a whole.
+const planLimit = 10 * time.Minute
+
+// PlannedLetter is a letter that a plan takes in, with what decides whether the action
+// would be refused now. Of run and case it holds no more than that.
+type PlannedLetter struct {
+	Run    background.Run
+	Case   Case
+	Amount int64 // that stays reserved for it
+	Held   bool
+}
+
+// PlanBulk stores a plan with the letters that a filter selects, oldest first, at most
+// limit of them, or all when that is 0; in one commit, or not at all. judge is given
+// each of them in order and tells the gate that refuses it, or nothing; seal gives the
+// hash when all were judged. The letters must be drained first. Plans of the tenant
+// that were made before outdated and never started are forgotten.
+func (j *Journal) PlanBulk(ctx context.Context, b Bulk, f LetterFilter, limit int64, outdated time.Time, judge func(*PlannedLetter) string, seal func() [32]byte) (_ Bulk, err error) {
+	ctx, cancel := context.WithTimeout(ctx, planLimit)
+	defer cancel()
+	search, err := j.planLetters(ctx, b.Tenant, f, LetterOrder{Column: ByDeath}, planChunk)
+	if err != nil {
+		return b, unavailable(err)
+	}
+	tx, err := j.finding.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return b, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if err := forgetPlans(ctx, tx, b.Tenant, outdated); err != nil {
+		return b, unavailable(err)
+	}
+	p := planning{bulk: b.ID, judge: judge, counts: map[[2]string]BulkCount{}}
+	for more := !search.nothing(); more; {
+		size := int64(planChunk)
+		if limit > 0 {
+			size = min(size, limit-p.items)
+		}
+		if more, err = p.chunk(ctx, tx, &search, size); err != nil {
+			return b, unavailable(err)
+		}
+		more = more && (limit == 0 || p.items < limit)
+	}
+	b.Items, b.Hash, b.State, b.Settled = p.items, seal(), BulkPlanned, true
+	if err := p.end(ctx, tx, &b); err != nil {
+		return b, unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkPlan)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkPlan)
+	return b, maybeUnavailable(err)
+}
+
+// planning is a plan that is being made.
+type planning struct {
+	bulk   uuid.UUID
+	judge  func(*PlannedLetter) string
+	items  int64
+	last   LetterPlace
+	counts map[[2]string]BulkCount
+}
+
+// chunkSQL stores the letters that a search finds, and gives them back to be judged.
+// Their amount is what is reserved for them.
+func chunkSQL(search string, n int) string {
+	bulk, before := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2)
+	return `WITH f AS MATERIALIZED (` + search + `), s AS MATERIALIZED (
+  SELECT row_number() OVER (ORDER BY f.value, f.run_id) + ` + before + `::bigint AS position, f.value, r.id, c.id AS case_id, c.last_seq, c.last_link,
+    c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.state, r.letter, r.class, c.progression, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
+  FROM f JOIN recourse.runs r ON r.id = f.run_id JOIN recourse.cases c ON c.id = r.case_id
+    LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.desk k ON k.run_id = r.id
+), i AS (
+  INSERT INTO recourse.bulk_items (bulk_id, position, run_id, case_id, seq, link, amount, currency)
+  SELECT ` + bulk + `::uuid, position, id, case_id, last_seq, last_link, amount, currency FROM s
+) SELECT * FROM s ORDER BY position`
+}
+
+// chunk takes in the next letters; more tells whether others may follow.
+func (p *planning) chunk(ctx context.Context, tx *sql.Tx, search *letterPlan, size int64) (more bool, err error) {
+	query, args := search.statement(p.last, int(size))
+	rows, err := tx.QueryContext(ctx, chunkSQL(query, len(args)), append(args, p.bulk, p.items)...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	gates := newColumns(2, 0)
+	var taken int64
+	for ; rows.Next(); taken++ {
+		l, died, err := scanPlanned(rows)
+		if err != nil {
+			return false, err
+		}
+		p.items++
+		p.last = LetterPlace{died.UnixMicro(), l.Run.ID}
+		gate := p.judge(&l)
+		if gate != "" {
+			gates.int(p.items)
+			gates.str(gate)
+		}
+		p.count(gate, &l)
+	}
+	if err := rows.Err(); err != nil || gates.rows == 0 {
+		return taken == size, err
+	}
+	args = append([]any{p.bulk}, gates.args()...)
+	_, err = tx.ExecContext(ctx, `UPDATE recourse.bulk_items i SET gate = g.gate FROM unnest($2::bigint[], $3::text[]) AS g(position, gate)
+		WHERE i.bulk_id = $1 AND i.position = g.position`, args...)
+	return taken == size, err
+}
+
+func scanPlanned(rows *sql.Rows) (l PlannedLetter, died time.Time, err error) {
+	var position int64
+	var run, kase uuid.UUID
+	var link []byte
+	var sent sql.NullTime
+	r, c := &l.Run, &l.Case
+	err = rows.Scan(&position, &died, &run, &kase, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.State, &r.Letter, &r.Class,
+		&c.State.Progression, &r.UnknownOpen, &sent, &l.Held)
+	r.ID, r.Case, c.ID, r.FirstSentAt = background.RunID(run), background.CaseID(kase), receipts.CaseID(kase), timeOf(sent)
+	copy(c.Head.Link[:], link)
+	return l, died, err
+}
+
+func (p *planning) count(gate string, l *PlannedLetter) {
+	k := [2]string{gate, l.Case.Currency}
+	c := p.counts[k]
+	c.Word, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount+l.Amount
+	p.counts[k] = c
+}
+
+// end stores the plan itself, and its counts.
+func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
+	if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING number`,
+		b.ID, b.Tenant, string(b.State), b.Action, b.Asked, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt).Scan(&b.Number); err != nil {
+		return err
+	}
+	for _, c := range p.counts {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ($1, false, $2, $3, $4, $5)`,
+			b.ID, c.Word, c.Currency, c.Items, c.Amount); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetPlans forgets plans that nobody started: nothing was done for them.
+func forgetPlans(ctx context.Context, tx *sql.Tx, tenant string, outdated time.Time) error {
+	_, err := tx.ExecContext(ctx, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
+    SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED) RETURNING id
+), i AS (DELETE FROM recourse.bulk_items WHERE bulk_id IN (SELECT id FROM old))
+DELETE FROM recourse.bulk_counts WHERE bulk_id IN (SELECT id FROM old)`, tenant, outdated)
+	return err
+}

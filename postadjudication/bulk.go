@@ -1,0 +1,169 @@
+package postadjudication
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// BulkAction is what a plan does with each of its letters.
+type BulkAction string
+
+// The actions: each is what the method of its name does with one letter, with the
+// same gates.
+const (
+	BulkFork      BulkAction = "fork"
+	BulkReconcile BulkAction = "reconcile_by_lookup"
+	BulkPurge     BulkAction = "purge" // of letters; it needs no other confirmation than the hash
+	BulkMark      BulkAction = "mark"
+	BulkHold      BulkAction = "hold"
+	BulkRelease   BulkAction = "release" // of holds
+)
+
+// BulkActions are all actions.
+var BulkActions = []BulkAction{BulkFork, BulkReconcile, BulkPurge, BulkMark, BulkHold, BulkRelease}
+
+// BulkState is where a plan stands.
+type BulkState = postgres.BulkState
+
+// The states. A plan that is done or cancelled stays so.
+const (
+	BulkPlanned   = postgres.BulkPlanned
+	BulkRunning   = postgres.BulkRunning
+	BulkPaused    = postgres.BulkPaused
+	BulkDone      = postgres.BulkDone
+	BulkCancelled = postgres.BulkCancelled
+)
+
+// BulkOutcome is what became of one letter of a plan.
+type BulkOutcome string
+
+// The outcomes. A letter that was refused has OutcomeRefused, a colon and the gate.
+const (
+	OutcomePending   BulkOutcome = "pending"    // nothing yet
+	OutcomeDone      BulkOutcome = "done"       // by this plan, and once
+	OutcomePlanStale BulkOutcome = "plan_stale" // somebody else moved it since the plan was made; it was left alone
+	OutcomeRefused   BulkOutcome = "refused"
+	OutcomeFailed    BulkOutcome = "failed" // see BulkItem.Error; the letter can be tried again
+)
+
+// Bulk is a plan to do one thing with many letters, and how far it has got.
+type Bulk struct {
+	ID       uuid.UUID  `json:"id"`
+	Tenant   string     `json:"tenant"`
+	State    BulkState  `json:"state"`
+	Action   BulkAction `json:"action"`
+	Asked    BulkAsked  `json:"asked"`
+	Actor    string     `json:"actor"` // who made the plan
+	Reason   string     `json:"reason"`
+	Parallel int        `json:"parallel"`
+	Throttle int        `json:"throttle,omitempty"` // items a second; none when 0
+
+	// What was planned. Refused are counts by the gate that would refuse a letter when
+	// the plan was made; Ready and Money are of the others. Hash covers the letters with
+	// their versions and amounts, the action, who asks and why: it is what RunBulk takes.
+	Items   int64            `json:"items"`
+	Ready   int64            `json:"ready"`
+	Money   map[string]int64 `json:"money"` // currency -> minor units that stay reserved for them
+	Refused map[Gate]int64   `json:"refused,omitempty"`
+	Hash    string           `json:"hash"`
+
+	PlannedAt     time.Time    `json:"planned_at"`
+	StartedBy     string       `json:"started_by,omitempty"` // in whose name it acts
+	StartedAt     *time.Time   `json:"started_at,omitempty"`
+	ChangedBy     string       `json:"changed_by,omitempty"` // who last paused, resumed or cancelled it
+	ChangedReason string       `json:"changed_reason,omitempty"`
+	ChangedAt     *time.Time   `json:"changed_at,omitempty"`
+	EndedAt       *time.Time   `json:"ended_at,omitempty"`
+	Progress      BulkProgress `json:"progress"`
+}
+
+// BulkAsked is what a plan was asked to do, as BulkRequest has it.
+type BulkAsked struct {
+	Filter    LetterFilter `json:"filter"`
+	All       bool         `json:"all,omitempty"`
+	Limit     int64        `json:"limit,omitempty"`
+	Policy    string       `json:"policy,omitempty"` // as retrypolicy.Parse reads it
+	Queue     string       `json:"queue,omitempty"`
+	Reprocess *bool        `json:"reprocess_eligible,omitempty"`
+	Review    *bool        `json:"manual_review_required,omitempty"`
+}
+
+// BulkProgress counts the items of a plan by what became of them. The counts add up to
+// its items.
+type BulkProgress struct {
+	Pending   int64            `json:"pending"`
+	Done      int64            `json:"done"`
+	Refused   int64            `json:"refused"`
+	PlanStale int64            `json:"plan_stale"`
+	Failed    int64            `json:"failed"`
+	ByGate    map[Gate]int64   `json:"refused_by,omitempty"`
+	Money     map[string]int64 `json:"money"` // of what was done
+}
+
+// BulkItem is one letter of a plan.
+type BulkItem struct {
+	Position int64            `json:"position"`
+	Run      background.RunID `json:"run_id"`
+	Amount   int64            `json:"amount,omitempty"` // minor units that were reserved for it
+	Currency string           `json:"currency,omitempty"`
+	Planned  Gate             `json:"planned_refusal,omitempty"` // the gate that would have refused it when the plan was made
+	Outcome  BulkOutcome      `json:"outcome"`
+	Gate     Gate             `json:"refused_by,omitempty"`
+	NewRun   background.RunID `json:"new_run,omitzero"` // of a fork
+	Error    string           `json:"error,omitempty"`
+}
+
+// bulkOf tells of a plan as it is kept, with its counts.
+func bulkOf(b postgres.Bulk, asked BulkAsked, counts []postgres.BulkCount) Bulk {
+	out := Bulk{
+		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Asked: asked, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
+		Items: b.Items, Money: map[string]int64{}, Refused: map[Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
+		PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: given(b.StartedAt), ChangedBy: b.MovedBy, ChangedReason: b.MovedWhy, ChangedAt: given(b.MovedAt), EndedAt: given(b.EndedAt),
+		Progress: BulkProgress{Pending: b.Items, ByGate: map[Gate]int64{}, Money: map[string]int64{}},
+	}
+	for _, c := range counts {
+		switch {
+		case c.Ran:
+			out.Progress.add(c)
+		case c.Word != "":
+			out.Refused[Gate(c.Word)] += c.Items
+		default:
+			out.Ready += c.Items
+			if c.Currency != "" {
+				out.Money[c.Currency] += c.Amount
+			}
+		}
+	}
+	return out
+}
+
+func given(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func (p *BulkProgress) add(c postgres.BulkCount) {
+	p.Pending -= c.Items
+	outcome, gate := splitOutcome(c.Word)
+	switch outcome {
+	case OutcomeDone:
+		p.Done += c.Items
+		if c.Currency != "" {
+			p.Money[c.Currency] += c.Amount
+		}
+	case OutcomeRefused:
+		p.Refused += c.Items
+		p.ByGate[gate] += c.Items
+	case OutcomePlanStale:
+		p.PlanStale += c.Items
+	default:
+		p.Failed += c.Items
+	}
+}

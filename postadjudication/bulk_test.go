@@ -1,0 +1,313 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// deadAll makes open letters by answering every call so.
+func (r *rig) deadAll(from, to int, answer func(Call) Answer) (letters []Submitted) {
+	r.t.Helper()
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer { return answer(c) }
+	r.escrow.mu.Unlock()
+	for n := from; n < to; n++ {
+		letters = append(letters, r.mustSubmit(release(n)))
+	}
+	r.atRest()
+	r.escrow.mu.Lock()
+	r.escrow.script = nil
+	r.escrow.mu.Unlock()
+	return letters
+}
+
+func everything(a BulkAction) BulkRequest {
+	return BulkRequest{Tenant: "acme", All: true, Action: a, Actor: "user:ada", Reason: "the escrow service was mended"}
+}
+
+func (r *rig) planned(q BulkRequest) Bulk {
+	r.t.Helper()
+	b, err := r.PlanBulk(context.Background(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// ran starts a plan in somebody else's name and waits for its end.
+func (r *rig) ran(b Bulk) Bulk {
+	r.t.Helper()
+	if _, err := r.RunBulk(context.Background(), b.Tenant, b.ID, b.Hash, "user:bob"); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.doneBulk(b.ID)
+}
+
+func (r *rig) doneBulk(id uuid.UUID) Bulk {
+	r.t.Helper()
+	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, id)
+	b, err := r.Bulk(context.Background(), "acme", id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := b.Progress
+	if p.Pending+p.Done+p.Refused+p.PlanStale+p.Failed != b.Items {
+		r.t.Errorf("the counts %+v do not add up to %d", p, b.Items)
+	}
+	for word, want := range map[string]int64{"pending": p.Pending, "done": p.Done, "refused": p.Refused, "plan_stale": p.PlanStale, "failed": p.Failed} {
+		if got := len(r.bulkItems(id, word)); int64(got) != want {
+			r.t.Errorf("%d items are %s, %d are counted", got, word, want)
+		}
+	}
+	return b
+}
+
+// bulkItems reads items in small pages.
+func (r *rig) bulkItems(id uuid.UUID, outcome string) (all []BulkItem) {
+	r.t.Helper()
+	for cursor := ""; ; {
+		page, err := r.BulkItems(context.Background(), "acme", id, cursor, 7, outcome)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		all = append(all, page.Items...)
+		if cursor = page.Next; !page.More {
+			return all
+		}
+	}
+}
+
+func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	const n = 30
+	letters := r.deadAll(0, n, func(Call) Answer { return refused() })
+	q := everything(BulkFork)
+	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
+	plan := r.planned(q)
+	if plan.State != BulkPlanned || plan.Items != n || plan.Ready != n || !maps.Equal(plan.Money, map[string]int64{"EUR": n * 1000}) || len(plan.Refused) != 0 || plan.Progress.Pending != n {
+		t.Errorf("%+v", plan)
+	}
+	if forked := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); forked != 0 {
+		t.Errorf("the plan forked %d letters", forked)
+	}
+	b := r.ran(plan)
+	if b.Progress.Done != n || b.StartedBy != "user:bob" || b.Actor != "user:ada" || !maps.Equal(b.Progress.Money, plan.Money) {
+		t.Errorf("%+v", b)
+	}
+	r.atRest()
+	if again := r.planned(q); again.Items != 0 {
+		t.Errorf("%d letters are left", again.Items)
+	}
+	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:cem"); err != nil {
+		t.Errorf("to start it again: %v", err)
+	}
+	for _, i := range r.bulkItems(plan.ID, "done") {
+		made, err := r.Status(context.Background(), "acme", i.NewRun)
+		if err != nil || made.State != background.Succeeded || made.Policy.MaxRetryAttempts != 5 {
+			t.Errorf("%+v, %v", made, err)
+		}
+	}
+	for _, l := range letters {
+		if c, err := r.CaseByID(context.Background(), "acme", l.Case); err != nil || c.Progression != settlement.Settled || len(c.Runs) != 2 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		r.namesThePlan(l, plan, receipts.ManualRetryRequested)
+	}
+	r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+	r.sound()
+}
+
+// namesThePlan checks that exactly one receipt of a kind, by who started the plan,
+// names it.
+func (r *rig) namesThePlan(l Submitted, b Bulk, s receipts.Subtype) {
+	r.t.Helper()
+	n := r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND actor = 'user:bob' AND body::json->'payload'->>'bulk' = $3`,
+		l.Case.String(), string(s), b.ID)
+	if n != 1 {
+		r.t.Errorf("%d receipts %s of %s name the plan", n, s, l.Run)
+	}
+}
+
+// movedInRegister checks the receipts of what was done with a plan itself.
+func (r *rig) movedInRegister(b Bulk, want ...string) {
+	r.t.Helper()
+	rows, err := r.db.Query(`SELECT actor || ' ' || (body::json->'payload'->>'changes') FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'bulk' = $1 ORDER BY seq`, b.ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			r.t.Fatal(err)
+		}
+		got = append(got, s)
+	}
+	if err := rows.Err(); err != nil || !slices.Equal(got, want) {
+		r.t.Errorf("receipts of the plan: %q, want %q; %v", got, want, err)
+	}
+}
+
+// What somebody else does with a letter between plan and run is not done over, and
+// what a gate refuses is refused item by item; neither stops the rest.
+func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = 1 // its keys are over at once
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	letters := r.deadAll(0, 6, func(Call) Answer { return refused() })
+	r.deadAll(6, 8, func(Call) Answer { return noAnswer() })
+	plan := r.planned(everything(BulkFork))
+	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
+		t.Errorf("%+v", plan)
+	}
+	if _, err := r.Fork(ctx, "acme", letters[0].Run, again); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Hold(ctx, "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	r.deadAll(8, 9, func(Call) Answer { return refused() }) // died after the plan
+	b := r.ran(plan)
+	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
+		t.Errorf("%+v", p)
+	}
+	stale := r.bulkItems(plan.ID, "plan_stale")
+	if len(stale) != 2 || stale[0].Run != letters[0].Run || stale[1].Run != letters[1].Run {
+		t.Errorf("%+v", stale)
+	}
+	for _, i := range r.bulkItems(plan.ID, "refused:reconcile_first") {
+		if i.Gate != GateReconcileFirst || i.Planned != GateReconcileFirst || !i.NewRun.IsZero() {
+			t.Errorf("%+v", i)
+		}
+	}
+	if left := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); left != 4 {
+		t.Errorf("%d letters are open", left)
+	}
+	r.atRest()
+	r.sound()
+}
+
+func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	lost := r.deadAll(0, 3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.escrow.mu.Lock()
+	r.escrow.lookup = nil
+	r.escrow.mu.Unlock()
+	yes := true
+	for _, step := range []struct {
+		q       BulkRequest
+		subtype receipts.Subtype
+		holds   string
+	}{
+		{everything(BulkHold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.desk WHERE held`},
+		{everything(BulkRelease), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.desk WHERE held`},
+		{func() BulkRequest { q := everything(BulkMark); q.Review = &yes; return q }(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.desk WHERE manual_review_required`},
+		{everything(BulkReconcile), receipts.Reconciled, `SELECT count(*) = 3 FROM recourse.cases WHERE progression = 'settled'`},
+	} {
+		b := r.ran(r.planned(step.q))
+		if b.Progress.Done != 3 {
+			t.Errorf("%s: %+v", step.q.Action, b.Progress)
+		}
+		for _, l := range lost {
+			r.namesThePlan(l, b, step.subtype)
+		}
+		if !r.isSo(step.holds) {
+			t.Errorf("%s: not %s", step.q.Action, step.holds)
+		}
+	}
+	gone := r.deadAll(3, 6, func(Call) Answer { return refused() })
+	if _, err := r.Hold(context.Background(), "acme", gone[0].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	plan := r.planned(everything(BulkPurge))
+	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 {
+		t.Errorf("%+v", plan)
+	}
+	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	r.namesThePlan(gone[1], plan, receipts.Purged)
+	r.sound()
+}
+
+func (r *rig) isSo(query string) (so bool) {
+	r.t.Helper()
+	if err := r.db.QueryRow(query).Scan(&so); err != nil {
+		r.t.Fatal(err)
+	}
+	return so
+}
+
+func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	for field, change := range map[string]func(*BulkRequest){
+		"tenant": func(q *BulkRequest) { q.Tenant = "" },
+		"actor":  func(q *BulkRequest) { q.Actor = " " },
+		"reason": func(q *BulkRequest) { q.Reason = "" },
+		"action": func(q *BulkRequest) { q.Action = "forge" },
+		"filter": func(q *BulkRequest) { q.All = false },
+		"all":    func(q *BulkRequest) { q.Filter.Currency = "EUR" },
+		"letter": func(q *BulkRequest) {
+			q.All, q.Filter.Standing, q.Filter.Currency = false, background.LetterForked, "EUR"
+		},
+		"currency":                  func(q *BulkRequest) { q.All, q.Filter.Currency = false, "euro" },
+		"limit":                     func(q *BulkRequest) { q.Limit = -1 },
+		"parallel":                  func(q *BulkRequest) { q.Parallel = 65 },
+		"throttle":                  func(q *BulkRequest) { q.Throttle = -1 },
+		"policy":                    func(q *BulkRequest) { q.Action, q.Policy = BulkHold, &retrypolicy.Policy{} },
+		"queue":                     func(q *BulkRequest) { q.Action, q.Queue = BulkHold, "settlement:0" },
+		"marks":                     func(q *BulkRequest) { q.Action = BulkMark },
+		"policy.max_retry_attempts": func(q *BulkRequest) { q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 1 << 30} },
+	} {
+		q := everything(BulkFork)
+		change(&q)
+		var wrong *FieldError
+		if _, err := r.PlanBulk(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+		t.Errorf("%d plans", n)
+	}
+	plan := r.planned(everything(BulkFork))
+	for _, tenant := range []string{"", "other"} {
+		_, found := r.Bulk(ctx, tenant, plan.ID)
+		_, ran := r.RunBulk(ctx, tenant, plan.ID, plan.Hash, "user:bob")
+		_, cancelled := r.CancelBulk(ctx, tenant, plan.ID, "user:bob", "no")
+		_, items := r.BulkItems(ctx, tenant, plan.ID, "", 10, "")
+		for _, err := range []error{found, ran, cancelled, items} {
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("tenant %q: %v", tenant, err)
+			}
+		}
+	}
+	for _, hash := range []string{"", "x", plan.Hash[:62], plan.Hash[2:] + "00"} {
+		var wrong *FieldError
+		if _, err := r.RunBulk(ctx, "acme", plan.ID, hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
+			t.Errorf("hash %q: %v", hash, err)
+		}
+	}
+	if b, err := r.Bulk(ctx, "acme", plan.ID); err != nil || b.State != BulkPlanned {
+		t.Errorf("%+v, %v", b, err)
+	}
+}

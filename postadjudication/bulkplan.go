@@ -1,0 +1,181 @@
+package postadjudication
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// BulkRequest asks for a plan: what to do, and with which open letters.
+type BulkRequest struct {
+	Tenant string       // required
+	Filter LetterFilter // which letters, open ones only
+	All    bool         // all of them: required when the filter is empty, refused when it is not
+	Action BulkAction   // required
+	Actor  string       // required
+	Reason string       // required
+
+	Policy    *retrypolicy.Policy // of forks; nil keeps the letters'
+	Queue     string              // of forks; empty keeps the letters'
+	Reprocess *bool               // of marks; nil leaves it as it is
+	Review    *bool               // of marks; nil leaves it as it is
+
+	Limit    int64 // at most so many letters, the oldest; all when 0
+	Parallel int   // letters worked on at once; 10 when 0
+	Throttle int   // letters a second; as fast as it goes when 0
+}
+
+const (
+	bulkParallel    = 10
+	bulkParallelMax = 64
+	bulkThrottleMax = 10_000
+
+	// BulkPlansKept is how long a plan that nobody starts is kept at least.
+	BulkPlansKept = 7 * 24 * time.Hour
+)
+
+// PlanBulk makes a plan, and changes nothing else: it stores which letters the filter
+// selects now, each with its version and its money, and tells what would be refused
+// now, and by which gate. Letters that die later are none of them, and one that
+// anybody moves before its turn is left alone. Bad input is a *FieldError (joined, one
+// per field).
+func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
+	if err := q.validate(); err != nil {
+		return Bulk{}, err
+	}
+	at := s.now()
+	asked := q.asked()
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return Bulk{}, err
+	}
+	f := q.Filter
+	f.Standing = background.LetterOpen
+	if died := at.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
+		f.To = died
+	}
+	b := postgres.Bulk{
+		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Asked: string(text), Actor: q.Actor, Reason: clean(q.Reason, 1024),
+		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
+	}
+	if b.Parallel == 0 {
+		b.Parallel = bulkParallel
+	}
+	if err := s.journal.DrainLetters(ctx); err != nil {
+		return Bulk{}, err
+	}
+	digest := newBulkDigest(b)
+	b, err = s.journal.PlanBulk(ctx, b, s.selection(f, at), q.Limit, at.Add(-BulkPlansKept), func(l *postgres.PlannedLetter) string {
+		digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+		return string(s.judge(q.Action, l, at))
+	}, digest.sum)
+	if err != nil {
+		return Bulk{}, err
+	}
+	return s.bulk(ctx, b)
+}
+
+// judge is the gate that would refuse an action on a letter now, or empty. It is only
+// told: whether the letter is refused is decided when its turn comes.
+func (s *Service) judge(a BulkAction, l *postgres.PlannedLetter, at time.Time) Gate {
+	seen := postgres.Snapshot{Run: l.Run, Case: l.Case}
+	switch {
+	case a == BulkFork:
+		return s.settlements.gate(seen, at)
+	case a == BulkReconcile:
+		return open(seen)
+	case a == BulkPurge:
+		return keeps(postgres.Filed{Snapshot: seen, Desk: postgres.Desk{Held: l.Held}})
+	case l.Run.Letter != background.LetterOpen:
+		return GateNotOpen
+	case a == BulkHold && l.Held:
+		return GateHeld
+	case a == BulkRelease && !l.Held:
+		return GateNotHeld
+	}
+	return ""
+}
+
+func (q *BulkRequest) validate() error {
+	var errs []error
+	refuse := func(wrong bool, field, problem string) {
+		if wrong {
+			errs = append(errs, &FieldError{Field: field, Problem: problem})
+		}
+	}
+	errs = append(errs, named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Filter.Validate())
+	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(words(BulkActions...), ", "))
+	refuse(q.Filter.Standing != background.NoLetter && q.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
+	f := q.Filter
+	f.Standing = background.NoLetter
+	refuse(f == (LetterFilter{}) && !q.All, "filter", "must say which letters; for all of them say so in all")
+	refuse(f != (LetterFilter{}) && q.All, "all", "must not be given beside a filter")
+	refuse(q.Limit < 0, "limit", "must not be negative")
+	refuse(q.Parallel < 0 || q.Parallel > bulkParallelMax, "parallel", fmt.Sprintf("must be 1 to %d", bulkParallelMax))
+	refuse(q.Throttle < 0 || q.Throttle > bulkThrottleMax, "throttle", fmt.Sprintf("must be 1 to %d, in letters a second", bulkThrottleMax))
+	forks, marks := q.Action == BulkFork, q.Action == BulkMark
+	refuse(q.Policy != nil && !forks, "policy", "is of forks only")
+	refuse(q.Queue != "" && !forks, "queue", "is of forks only")
+	refuse(len(q.Queue) > maxFilterText || !plainText(q.Queue), "queue", "must be the name of a queue")
+	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required are given with the action mark, and with no other")
+	if q.Policy != nil {
+		errs = append(errs, validPolicy(*q.Policy))
+	}
+	return errors.Join(errs...)
+}
+
+func (q *BulkRequest) asked() BulkAsked {
+	a := BulkAsked{Filter: q.Filter, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
+	a.Filter.From, a.Filter.To = instantOf(a.Filter.From), instantOf(a.Filter.To)
+	if q.Policy != nil {
+		a.Policy = q.Policy.Normalize().Encode()
+	}
+	return a
+}
+
+// bulkDigest is the hash of a plan: what is asked, by whom and why, then each item.
+// Every part has its length before it, or has always the same.
+type bulkDigest struct{ hash.Hash }
+
+func newBulkDigest(b postgres.Bulk) bulkDigest {
+	d := bulkDigest{sha256.New()}
+	for _, part := range []string{"recourse/bulk/1", b.Tenant, b.Action, b.Asked, b.Actor, b.Reason} {
+		d.text(part)
+	}
+	return d
+}
+
+func (d bulkDigest) text(s string) {
+	d.number(int64(len(s)))
+	d.Write([]byte(s))
+}
+
+func (d bulkDigest) number(n int64) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n))
+	d.Write(b[:])
+}
+
+func (d bulkDigest) add(run background.RunID, seq int64, link [32]byte, amount int64, currency string) {
+	d.Write(run[:])
+	d.number(seq)
+	d.Write(link[:])
+	d.number(amount)
+	d.text(currency)
+}
+
+func (d bulkDigest) sum() (out [32]byte) {
+	copy(out[:], d.Sum(nil))
+	return out
+}

@@ -1,0 +1,151 @@
+package postadjudication
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// BulkStateError says that a plan can't be changed so from where it stands.
+type BulkStateError struct {
+	ID    uuid.UUID
+	State BulkState
+	Asked string // what it was to become
+}
+
+func (e *BulkStateError) Error() string {
+	return fmt.Sprintf("postadjudication: bulk plan %s is %s, and can't be %s", e.ID, e.State, e.Asked)
+}
+
+// RunBulk starts a plan in the name of an actor, who need not be the one who made it;
+// whichever process that is running takes it up. hash must be the plan's: it says that
+// the actor has seen what is going to be done. It is read anew from what is stored, so
+// that a plan that was tampered with is a *FieldError of hash as well, saying
+// plan_stale. A plan that was started already is answered as it is, a cancelled one is
+// a *BulkStateError.
+func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string) (Bulk, error) {
+	if err := named("actor", actor, 128); err != nil {
+		return Bulk{}, err
+	}
+	b, err := s.foundBulk(ctx, tenant, id)
+	if err != nil {
+		return Bulk{}, err
+	}
+	given, err := hex.DecodeString(hash)
+	if err != nil || len(given) != len(b.Hash) {
+		return Bulk{}, &FieldError{Field: "hash", Problem: "must be the hash of the plan, in hex"}
+	}
+	stored, err := s.digestOf(ctx, b)
+	if err != nil {
+		return Bulk{}, err
+	}
+	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
+		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the plan's; make a new plan, and look at it"}
+	}
+	return s.moveBulk(ctx, tenant, id, actor, "", func(b *postgres.Bulk, _ bool) error {
+		switch b.State {
+		case BulkRunning, BulkPaused, BulkDone:
+			return postgres.ErrNoChange
+		case BulkCancelled:
+			return &BulkStateError{b.ID, b.State, string(BulkRunning)}
+		}
+		b.State, b.StartedBy, b.StartedAt = BulkRunning, actor, s.now()
+		return nil
+	})
+}
+
+// digestOf is the hash of what is stored of a plan.
+func (s *Service) digestOf(ctx context.Context, b postgres.Bulk) ([32]byte, error) {
+	d := newBulkDigest(b)
+	err := s.journal.EachBulkItem(ctx, b.ID, func(i *postgres.BulkItem) { d.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency) })
+	return d.sum(), err
+}
+
+// PauseBulk stops a running plan: within a second nothing more is begun. What was begun
+// ends. A plan that is paused already stays so.
+func (s *Service) PauseBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
+	return s.turnBulk(ctx, tenant, id, actor, reason, BulkRunning, BulkPaused)
+}
+
+// ResumeBulk lets a paused plan go on where it stopped. A plan that runs already stays
+// so.
+func (s *Service) ResumeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
+	return s.turnBulk(ctx, tenant, id, actor, reason, BulkPaused, BulkRunning)
+}
+
+func (s *Service) turnBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
+	if err := errors.Join(named("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+		return Bulk{}, err
+	}
+	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+		switch b.State {
+		case to:
+			return postgres.ErrNoChange
+		case from:
+			b.State = to
+			return nil
+		}
+		return &BulkStateError{b.ID, b.State, string(to)}
+	})
+}
+
+// CancelBulk ends a plan for good: within a second nothing more is begun, and what was
+// done stays done. A plan that is cancelled already stays so; one that is done is a
+// *BulkStateError.
+func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
+	if err := errors.Join(named("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+		return Bulk{}, err
+	}
+	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+		switch b.State {
+		case BulkCancelled:
+			return postgres.ErrNoChange
+		case BulkDone:
+			return &BulkStateError{b.ID, b.State, string(BulkCancelled)}
+		}
+		b.Settled = b.StartedAt.IsZero()
+		b.State, b.EndedAt = BulkCancelled, s.now()
+		return nil
+	})
+}
+
+// moveBulk changes where a plan stands, with its receipt.
+func (s *Service) moveBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *postgres.Bulk, left bool) error) (Bulk, error) {
+	if tenant == "" {
+		return Bulk{}, ErrNotFound
+	}
+	at, reason := s.now(), clean(reason, 1024)
+	b, err := s.journal.MoveBulk(ctx, tenant, id, func(now postgres.Bulk, left bool) (postgres.Bulk, receipts.Draft, error) {
+		next := now
+		if err := change(&next, left); err != nil {
+			return now, receipts.Draft{}, err
+		}
+		if now.State != BulkPlanned || next.State == BulkCancelled {
+			next.MovedBy, next.MovedWhy, next.MovedAt = actor, reason, at
+		}
+		return next, receipts.Draft{Actor: actor, At: at, Payload: receipts.Payload{
+			Bulk: id.String(), AskedFor: now.Action, ContentDigest: hex.EncodeToString(now.Hash[:]), Reason: reasonOf(now, reason),
+			Changes: fmt.Sprintf("%s to %s", now.State, next.State),
+		}}, nil
+	})
+	if err != nil {
+		return Bulk{}, err
+	}
+	s.bulks.nudge()
+	return s.bulk(ctx, b)
+}
+
+// reasonOf is the reason of a change of a plan: when nobody gave one, the plan's.
+func reasonOf(b postgres.Bulk, reason string) string {
+	if reason == "" {
+		return clean("planned by "+b.Actor+": "+b.Reason, 1024)
+	}
+	return reason
+}

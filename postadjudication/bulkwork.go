@@ -1,0 +1,215 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// bulkChunk is how many items are begun before the outcomes of all of them are
+// written: what may be in doubt when a process dies.
+const bulkChunk = 250
+
+// bulkWork is the work on one plan by the process that holds its lock. Nobody is kept
+// from an item by the lock alone. What an action does to a letter is guarded by the
+// head of its case as the plan has it, so that it is done at most once, and its first
+// receipt, the one after that head, names the plan. An item whose guard does not hold
+// was done by this plan if that receipt says so, and else moved by somebody else.
+type bulkWork struct {
+	*Service
+	plan  postgres.Bulk
+	asked BulkAsked
+}
+
+// workBulk works on a plan until it is done or ctx ends.
+func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
+	asked, err := askedOf(b)
+	if err != nil {
+		return err
+	}
+	w := bulkWork{s, b, asked}
+	if b.State == BulkCancelled {
+		return w.settle(context.WithoutCancel(ctx))
+	}
+	size := chunkSize(b.Throttle)
+	for ctx.Err() == nil {
+		begun := time.Now()
+		items, err := s.journal.BulkItemsLeft(ctx, b.ID, size)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return w.end(ctx)
+		}
+		ended := w.act(ctx, items)
+		if err := w.record(ctx, ended); err != nil {
+			return err
+		}
+		if wait := pace(len(ended), b.Throttle) - time.Since(begun); wait > 0 && !pass(ctx, wait, nil) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// chunkSize is how many items are begun at once: few when they must go slowly, so that
+// they go evenly.
+func chunkSize(throttle int) int {
+	if throttle == 0 {
+		return bulkChunk
+	}
+	return min(bulkChunk, max(1, throttle/4))
+}
+
+// pace is how long so many items must take.
+func pace(items, throttle int) time.Duration {
+	if throttle == 0 {
+		return 0
+	}
+	return time.Duration(items) * time.Second / time.Duration(throttle)
+}
+
+// act acts on items, so many at once as the plan says, and gives those that have an
+// outcome. When ctx ends nothing more is begun.
+func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
+	if w.plan.Action == string(BulkPurge) {
+		return w.purge(ctx, items)
+	}
+	var all sync.WaitGroup
+	todo := make(chan *postgres.BulkItem)
+	for range min(w.plan.Parallel, len(items)) {
+		all.Go(func() {
+			for i := range todo {
+				if ctx.Err() == nil {
+					w.one(ctx, i)
+				}
+			}
+		})
+	}
+	for i := range items {
+		if ctx.Err() != nil {
+			break
+		}
+		todo <- &items[i]
+	}
+	close(todo)
+	all.Wait()
+	return withOutcome(items)
+}
+
+func withOutcome(items []postgres.BulkItem) (out []postgres.BulkItem) {
+	for _, i := range items {
+		if i.Outcome != "" {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// How long an item is tried whose outcome can't be known, because the database is
+// busy or can't be reached.
+const (
+	bulkTries    = 60
+	bulkPauseMin = 20 * time.Millisecond
+	bulkPauseMax = time.Second
+)
+
+// one acts on an item until it has an outcome, or ctx ends. What was begun is not
+// broken off when ctx ends, which would leave it in doubt.
+func (w *bulkWork) one(ctx context.Context, i *postgres.BulkItem) {
+	begun := context.WithoutCancel(ctx)
+	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
+		made, err := w.try(begun, i)
+		if err != nil {
+			made, err = w.why(begun, i, err)
+		}
+		if i.Outcome = outcomeOf(err); i.Outcome == "" && try == bulkTries {
+			i.Outcome = string(OutcomeFailed)
+		}
+		if i.Outcome == string(OutcomeFailed) {
+			i.Error = clean(err.Error(), 1024)
+		}
+		if i.NewRun = made; i.Outcome != "" || !pass(ctx, pause, nil) {
+			return
+		}
+	}
+}
+
+// try does what the plan says with an item. A panic, such as of an executor that is
+// asked what became of a payment, is that item's failure.
+func (w *bulkWork) try(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
+		}
+	}()
+	return w.do(ctx, i)
+}
+
+// why looks closer at an item that could not be done: whatever stopped it, when its
+// case is not as planned, then either this plan has done it before, or it is stale.
+func (w *bulkWork) why(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
+	if outcomeOf(err) == "" {
+		return background.RunID{}, err
+	}
+	if !errors.Is(err, errPlanStale) {
+		now, failed := w.journal.Snapshot(ctx, i.Run)
+		if failed != nil || now.Case.Head == i.Head {
+			return background.RunID{}, errors.Join(err, failed)
+		}
+	}
+	return w.whose(ctx, i)
+}
+
+// record writes outcomes, however often that must be tried: until then they are in
+// doubt.
+func (w *bulkWork) record(ctx context.Context, ended []postgres.BulkItem) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
+		err := w.journal.RecordBulkItems(ctx, w.plan.ID, ended)
+		if err == nil || try == bulkTries || !pass(ctx, pause, nil) {
+			return err
+		}
+	}
+}
+
+// end closes a plan of which nothing is left.
+func (w *bulkWork) end(ctx context.Context) error {
+	_, err := w.moveBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *postgres.Bulk, left bool) error {
+		if b.State != BulkRunning || left {
+			return postgres.ErrNoChange
+		}
+		b.State, b.EndedAt = BulkDone, w.now()
+		return nil
+	})
+	return err
+}
+
+// settle finds what a process did for a plan and could not record before it died,
+// when the plan was cancelled meanwhile.
+func (w *bulkWork) settle(ctx context.Context) error {
+	items, err := w.journal.BulkItemsLeft(ctx, w.plan.ID, bulkChunk)
+	if err != nil {
+		return err
+	}
+	for n := range items {
+		made, err := w.whose(ctx, &items[n])
+		switch {
+		case err == nil:
+			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
+		case !errors.Is(err, errPlanStale):
+			return err
+		}
+	}
+	if err := w.record(ctx, withOutcome(items)); err != nil {
+		return err
+	}
+	return w.journal.SettleBulk(ctx, w.plan.ID)
+}
