@@ -115,7 +115,7 @@ func (s *Service) Prune(ctx context.Context) (r PruneReport, err error) {
 // pruneBy applies one rule.
 func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) error {
 	at := s.now()
-	warn := func(f []postgres.Filed) error { return s.warn(ctx, rule, f, at, r) }
+	warn := func(f []postgres.Filed) error { return s.warn(ctx, rule, f, s.now(), r) }
 	err := each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return s.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
 	}, warn)
@@ -129,11 +129,11 @@ func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) e
 	}
 	err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return s.journal.Expired(ctx, rule.Shelf, rule.over(at), after, pruneBatch)
-	}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByAge, f, at, r) })
+	}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByAge, f, s.now(), r) })
 	if err == nil && rule.maxCount > 0 {
 		err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 			return s.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
-		}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByCount, f, at, r) })
+		}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByCount, f, s.now(), r) })
 	}
 	if err != nil {
 		return fmt.Errorf("prune letters of %s: %w", rule.Family, err)
