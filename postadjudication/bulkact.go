@@ -9,17 +9,20 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
-	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // do does what the plan says with one letter, in the name of who started it, by the
 // same decisions and gates as the method of the action.
-func (w *bulkWork) do(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
+func (w *bulkWork) do(ctx context.Context, i *postgres.BulkItem) (err error) {
 	as := &asPlanned{w.plan.ID, i.Head}
 	actor, reason, tenant := w.plan.StartedBy, w.plan.Reason, w.plan.Tenant
+	if all := w.together(); all != nil {
+		if err = all(ctx, []*postgres.BulkItem{i}); err == nil && i.Outcome == "" {
+			err = errLeft
+		}
+		return err
+	}
 	switch BulkAction(w.plan.Action) {
-	case BulkFork:
-		return w.fork(ctx, i, as)
 	case BulkReconcile:
 		_, err = w.reconcileByLookup(ctx, tenant, i.Run, actor, as)
 	case BulkMark:
@@ -31,38 +34,7 @@ func (w *bulkWork) do(ctx context.Context, i *postgres.BulkItem) (made backgroun
 	default:
 		err = &FieldError{Field: "action", Problem: "is not known to this program: " + w.plan.Action}
 	}
-	return made, err
-}
-
-// fork forks a letter as Fork does. The new run's id follows from plan and letter.
-func (w *bulkWork) fork(ctx context.Context, i *postgres.BulkItem, as *asPlanned) (background.RunID, error) {
-	f := fork{
-		ForkRequest: ForkRequest{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Queue: w.asked.Queue},
-		run:         forkOf(w.plan, i.Run), move: newID(), at: w.now(), family: w.settlements,
-	}
-	if w.asked.Policy != "" {
-		p, err := retrypolicy.Parse(w.asked.Policy)
-		if err != nil {
-			return background.RunID{}, &FieldError{Field: "policy", Problem: err.Error()}
-		}
-		f.Policy = &p
-	}
-	var begun *background.Run
-	_, err := w.journal.Apply(ctx, i.Run, f.move, as.bind(func(s postgres.Snapshot) (postgres.Change, error) {
-		if err := w.ownQueue(s.Run.Family, f.Queue); err != nil {
-			return postgres.Change{}, err
-		}
-		ch, err := f.decide(s)
-		begun = ch.New
-		return ch, err
-	}))
-	if err != nil {
-		return background.RunID{}, err
-	}
-	if begun != nil {
-		w.ring(ctx, Submitted{Reply: Created, Run: f.run, run: *begun, bell: w.manager.Bell})
-	}
-	return f.run, nil
+	return err
 }
 
 // forkOf is the id of the run that a plan forks from a letter: always the same, so

@@ -77,3 +77,10 @@ func outcomeOf(err error) string {
 	}
 	return ""
 }
+
+// ended gives an item the outcome that an error means, if it means one.
+func ended(i *postgres.BulkItem, err error) {
+	if i.Outcome = outcomeOf(err); i.Outcome == string(OutcomeFailed) {
+		i.Error = clean(err.Error(), 1024)
+	}
+}

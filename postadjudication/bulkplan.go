@@ -32,7 +32,7 @@ type BulkRequest struct {
 	Review    *bool               // of marks; nil leaves it as it is
 
 	Limit    int64 // at most so many letters, the oldest; all when 0
-	Parallel int   // letters worked on at once; 10 when 0
+	Parallel int   // letters worked on at once; 10 when 0. Those forked or purged also share commits
 	Throttle int   // letters a second; as fast as it goes when 0
 }
 

@@ -46,11 +46,11 @@ func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
 		if len(items) == 0 {
 			return w.end(ctx)
 		}
-		ended := w.act(ctx, items)
-		if err := w.record(ctx, ended); err != nil {
+		done := w.act(ctx, items)
+		if err := w.record(ctx, done); err != nil {
 			return err
 		}
-		if wait := pace(len(ended), b.Throttle) - time.Since(begun); wait > 0 && !pass(ctx, wait, nil) {
+		if wait := pace(len(done), b.Throttle) - time.Since(begun); wait > 0 && !pass(ctx, wait, nil) {
 			break
 		}
 	}
@@ -77,9 +77,7 @@ func pace(items, throttle int) time.Duration {
 // act acts on items, so many at once as the plan says, and gives those that have an
 // outcome. When ctx ends nothing more is begun.
 func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
-	if w.plan.Action == string(BulkPurge) {
-		return w.purge(ctx, items)
-	}
+	w.inCompany(ctx, items)
 	var all sync.WaitGroup
 	todo := make(chan *postgres.BulkItem)
 	for range min(w.plan.Parallel, len(items)) {
@@ -91,11 +89,10 @@ func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgre
 			}
 		})
 	}
-	for i := range items {
-		if ctx.Err() != nil {
-			break
+	for n := range items {
+		if items[n].Outcome == "" && ctx.Err() == nil {
+			todo <- &items[n]
 		}
-		todo <- &items[i]
 	}
 	close(todo)
 	all.Wait()
@@ -124,31 +121,31 @@ const (
 func (w *bulkWork) one(ctx context.Context, i *postgres.BulkItem) {
 	begun := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		made, err := w.try(begun, i)
-		if err != nil {
-			made, err = w.why(begun, i, err)
+		err := survived(func() error { return w.do(begun, i) })
+		if err != nil && i.Outcome == "" {
+			i.NewRun, err = w.why(begun, i, err)
 		}
-		if i.Outcome = outcomeOf(err); i.Outcome == "" && try == bulkTries {
-			i.Outcome = string(OutcomeFailed)
+		if i.Outcome == "" {
+			ended(i, err)
 		}
-		if i.Outcome == string(OutcomeFailed) {
-			i.Error = clean(err.Error(), 1024)
+		if i.Outcome == "" && try == bulkTries {
+			i.Outcome, i.Error = string(OutcomeFailed), clean(err.Error(), 1024)
 		}
-		if i.NewRun = made; i.Outcome != "" || !pass(ctx, pause, nil) {
+		if i.Outcome != "" || !pass(ctx, pause, nil) {
 			return
 		}
 	}
 }
 
-// try does what the plan says with an item. A panic, such as of an executor that is
-// asked what became of a payment, is that item's failure.
-func (w *bulkWork) try(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
+// survived does something whose panic, such as of an executor that is asked what
+// became of a payment, is an error like another.
+func survived(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
 		}
 	}()
-	return w.do(ctx, i)
+	return do()
 }
 
 // why looks closer at an item that could not be done: whatever stopped it, when its
@@ -168,12 +165,12 @@ func (w *bulkWork) why(ctx context.Context, i *postgres.BulkItem, err error) (ba
 
 // record writes outcomes, however often that must be tried: until then they are in
 // doubt.
-func (w *bulkWork) record(ctx context.Context, ended []postgres.BulkItem) error {
-	if len(ended) == 0 {
+func (w *bulkWork) record(ctx context.Context, items []postgres.BulkItem) error {
+	if len(items) == 0 {
 		return nil
 	}
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := w.journal.RecordBulkItems(ctx, w.plan.ID, ended)
+		err := w.journal.RecordBulkItems(ctx, w.plan.ID, items)
 		if err == nil || try == bulkTries || !pass(ctx, pause, nil) {
 			return err
 		}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // bulk has a worker do something with all open letters.
@@ -37,7 +35,7 @@ const bulkOnce = `SELECT NOT EXISTS (SELECT FROM recourse.bulks WHERE state = 'r
 	AND NOT EXISTS (SELECT FROM recourse.bulk_items i WHERE outcome = 'done' AND NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = i.new_run AND r.parent_id = i.run_id))`
 
 // The process that works on a plan is killed in the middle of it, twice: once between
-// the commit of a fork and its mark, once between a mark and what follows. Others take
+// the commit of forks and their marks, once between marks and what follows. Others take
 // the plan up and do what is left, and nothing twice.
 func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -54,7 +52,7 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, point := range []string{
-		fmt.Sprintf("%s:%d", failpoint.Point(failpoint.JournalAfter, string(receipts.ManualRetryRequested)), 100),
+		failpoint.Point(failpoint.JournalAfter, failpoint.Desk),
 		failpoint.Point(failpoint.JournalAfter, failpoint.BulkItem),
 	} {
 		s.died(s.worker(point))

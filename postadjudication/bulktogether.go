@@ -1,0 +1,179 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// togetherTries is how often letters are tried together; then each goes alone, so that
+// none keeps the others from it.
+const togetherTries = 3
+
+// together acts on letters that share a commit, and gives outcomes to those that it
+// can.
+type together func(ctx context.Context, todo []*postgres.BulkItem) error
+
+// together is how the plan's action takes letters together; nil when it takes each
+// alone.
+func (w *bulkWork) together() together {
+	switch BulkAction(w.plan.Action) {
+	case BulkFork:
+		return w.forkAll
+	case BulkPurge:
+		return w.purgeAllOf
+	}
+	return nil
+}
+
+// errLeft means that a letter was locked, or moved while it was looked at.
+var errLeft = errors.New("postadjudication: the letter is being moved by somebody")
+
+// inCompany acts on the items together. Those that it leaves without an outcome are
+// to be tried alone.
+func (w *bulkWork) inCompany(ctx context.Context, items []postgres.BulkItem) {
+	all := w.together()
+	if all == nil {
+		return
+	}
+	for try, pause := 0, bulkPauseMin; try < togetherTries; try, pause = try+1, 2*pause {
+		var todo []*postgres.BulkItem
+		for n := range items {
+			if items[n].Outcome == "" {
+				todo = append(todo, &items[n])
+			}
+		}
+		if len(todo) == 0 || try > 0 && !pass(ctx, pause, nil) {
+			return
+		}
+		if err := survived(func() error { return all(context.WithoutCancel(ctx), todo) }); err != nil {
+			w.log.Warn("letters of a bulk plan were not moved together, trying on", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
+		}
+	}
+}
+
+// asItWas reads letters, and gives those that are as the plan has them; the others get
+// their outcome.
+func (w *bulkWork) asItWas(ctx context.Context, todo []*postgres.BulkItem) ([]postgres.Filed, map[background.RunID]*postgres.BulkItem, error) {
+	items := make(map[background.RunID]*postgres.BulkItem, len(todo))
+	ids := make([]background.RunID, len(todo))
+	for n, i := range todo {
+		items[i.Run], ids[n] = i, i.Run
+	}
+	found, err := w.journal.Filed(ctx, ids...)
+	if err != nil {
+		return nil, items, err
+	}
+	var same []postgres.Filed
+	for _, f := range found {
+		i := items[f.Run.ID]
+		if f.Case.Head == i.Head {
+			same = append(same, f)
+			continue
+		}
+		made, err := w.whose(ctx, i)
+		i.NewRun, i.Outcome = made, outcomeOf(err)
+	}
+	return same, items, nil
+}
+
+// forkAll forks letters as Fork does, in one commit, and rings for the new runs.
+func (w *bulkWork) forkAll(ctx context.Context, todo []*postgres.BulkItem) error {
+	found, items, err := w.asItWas(ctx, todo)
+	if err != nil {
+		return err
+	}
+	policy, err := w.policyOfForks()
+	if err != nil {
+		return err
+	}
+	at := w.now()
+	var changes []postgres.Change
+	for _, s := range found {
+		i := items[s.Run.ID]
+		f := fork{
+			ForkRequest: ForkRequest{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Queue: w.asked.Queue, Policy: policy},
+			run:         forkOf(w.plan, i.Run), move: newID(), at: at, family: w.settlements,
+		}
+		err := w.ownQueue(s.Run.Family, f.Queue)
+		var ch postgres.Change
+		if err == nil {
+			ch, err = (&asPlanned{w.plan.ID, i.Head}).bind(f.decide)(s.Snapshot)
+		}
+		if err != nil {
+			if ended(i, err); i.Outcome == "" { // it would be decided so again
+				i.Outcome, i.Error = string(OutcomeFailed), clean(err.Error(), 1024)
+			}
+			continue
+		}
+		changes = append(changes, ch)
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	written, err := w.journal.MoveFiled(ctx, changes)
+	var begun []*background.Run
+	for n, ok := range written {
+		if ok {
+			i := items[changes[n].Before.Run.ID]
+			i.Outcome, i.NewRun = string(OutcomeDone), changes[n].New.ID
+			begun = append(begun, changes[n].New)
+		}
+	}
+	w.ringAll(ctx, begun)
+	return err
+}
+
+func (w *bulkWork) policyOfForks() (*retrypolicy.Policy, error) {
+	if w.asked.Policy == "" {
+		return nil, nil
+	}
+	p, err := retrypolicy.Parse(w.asked.Policy)
+	return &p, err
+}
+
+// ringAll rings for runs that were made.
+func (w *bulkWork) ringAll(ctx context.Context, begun []*background.Run) {
+	var all sync.WaitGroup
+	for n := range min(w.plan.Parallel, len(begun)) {
+		all.Go(func() {
+			for ; n < len(begun); n += w.plan.Parallel {
+				w.ring(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: w.manager.Bell})
+			}
+		})
+	}
+	all.Wait()
+}
+
+// purgeAllOf purges letters as Purge does: they share a file of the archive, and a
+// commit.
+func (w *bulkWork) purgeAllOf(ctx context.Context, todo []*postgres.BulkItem) error {
+	found, items, err := w.asItWas(ctx, todo)
+	if err != nil {
+		return err
+	}
+	var due []postgres.Filed
+	for _, f := range found {
+		if gate := keeps(f); gate != "" {
+			items[f.Run.ID].Outcome = outcomeOf(refusedBy(gate, f.Snapshot))
+			continue
+		}
+		due = append(due, f)
+	}
+	at := w.now()
+	done, err := w.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
+			Bulk: w.plan.ID.String(), Reason: w.plan.Reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}}
+	})
+	for _, r := range done {
+		items[r.ID].Outcome = string(OutcomeDone)
+	}
+	return err
+}
