@@ -19,6 +19,7 @@ const (
 	Mark      Action = "mark"      // note on a letter whether it should be tried again
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters
 	BulkRun   Action = "bulk-run"  // let a plan run
+	BulkStop  Action = "bulk-stop" // pause a plan, or cancel it
 	Purge     Action = "purge"     // remove letters by age and filter
 	Clear     Action = "clear"     // remove all letters of a family
 	Rules     Action = "rules"     // of automatic replay
@@ -42,6 +43,7 @@ var table = map[Action][]Role{
 	Mark:      {Operator},
 	BulkPlan:  {Operator},
 	BulkRun:   {Approver},
+	BulkStop:  {Operator, Approver},
 	Purge:     {Approver},
 	Clear:     {Approver},
 	Rules:     {Admin},
@@ -51,7 +53,7 @@ var table = map[Action][]Role{
 
 // Actions lists every action, in the order of the table. The slice is the caller's.
 func Actions() []Action {
-	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, Purge, Clear, Rules, Policy, Keys}
+	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, Keys}
 }
 
 // Allowed lists the roles that may do something. The slice is the caller's.

@@ -21,6 +21,7 @@ hold        -         x        x        -       -
 mark        -         x        -        -       -
 bulk-plan   -         x        -        -       -
 bulk-run    -         -        x        -       -
+bulk-stop   -         x        x        -       -
 purge       -         -        x        -       -
 clear       -         -        x        -       -
 rules       -         -        -        -       x

@@ -1,0 +1,187 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+type bulkPlanInput struct {
+	Body struct {
+		Action    string          `json:"action" enum:"fork,reconcile_by_lookup,purge,mark,hold,release"`
+		Filter    json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
+		All       bool            `json:"all,omitempty" doc:"All open letters: in the place of a filter"`
+		Reason    string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
+		Policy    *PolicyBody     `json:"policy,omitempty" doc:"Of forks: another retry policy; absent keeps the letters'"`
+		Queue     string          `json:"queue,omitempty" minLength:"1" doc:"Of forks: another queue of the family; absent keeps the letters'"`
+		Reprocess *bool           `json:"reprocess_eligible,omitempty" doc:"With mark"`
+		Review    *bool           `json:"manual_review_required,omitempty" doc:"With mark"`
+		Limit     int64           `json:"limit,omitempty" minimum:"1" doc:"At most so many letters, the oldest; absent: all"`
+		Parallel  int             `json:"parallel,omitempty" minimum:"1" maximum:"64" doc:"Letters worked on at once; 10 when absent"`
+		Throttle  int             `json:"throttle,omitempty" minimum:"1" maximum:"10000" doc:"Letters a second; as fast as it goes when absent"`
+	}
+}
+
+type bulkInput struct {
+	Bulk string `path:"bulk" format:"uuid"`
+}
+
+type bulkRunInput struct {
+	Bulk string `path:"bulk" format:"uuid"`
+	Body struct {
+		Hash string `json:"hash" minLength:"64" maxLength:"64" doc:"The plan's: it says that you have seen what is going to be done"`
+	}
+}
+
+type bulkTurnInput struct {
+	Bulk string `path:"bulk" format:"uuid"`
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+	}
+}
+
+type bulksInput struct {
+	After string `query:"after" doc:"next of the page before"`
+}
+
+type bulkItemsInput struct {
+	Bulk    string `path:"bulk" format:"uuid"`
+	Outcome string `query:"outcome" doc:"pending, done, refused, refused:<gate>, plan_stale or failed" example:"refused:reconcile_first"`
+	After   string `query:"after" doc:"next of the page before"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type bulkOutput struct{ Body postadjudication.Bulk }
+
+type bulkPlanned struct {
+	Location string `header:"Location"`
+	Body     postadjudication.Bulk
+}
+
+type bulksOutput struct{ Body postadjudication.BulkPage }
+
+type bulkItemsOutput struct {
+	Body postadjudication.BulkItemPage
+}
+
+func (a *API) bulkOperations(h huma.API) {
+	register(a, h, operation{
+		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
+		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk.",
+	}, a.planBulk)
+	register(a, h, operation{
+		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.Read, summary: "List plans, the newest first",
+	}, a.bulks)
+	register(a, h, operation{
+		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.Read, summary: "Tell of a plan and how far it has got",
+	}, a.bulk)
+	register(a, h, operation{
+		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.Read, summary: "List the letters of a plan, and what became of each",
+	}, a.bulkItems)
+	register(a, h, operation{
+		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Let a plan run",
+		description: "It survives restarts and never acts twice on a letter; one that changed since the plan was made is left alone. 409 plan_stale when the hash is not the plan's, bulk_state when it was cancelled.",
+	}, a.runBulk)
+	for _, turn := range []struct {
+		word, summary string
+		action        access.Action
+		do            func(context.Context, string, uuid.UUID, string, string) (postadjudication.Bulk, error)
+	}{
+		{"pause", "Let a running plan stop within a second", access.BulkStop, a.service.PauseBulk},
+		{"resume", "Let a paused plan go on", access.BulkRun, a.service.ResumeBulk},
+		{"cancel", "End a plan for good", access.BulkStop, a.service.CancelBulk},
+	} {
+		register(a, h, operation{
+			id: turn.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + turn.word, action: turn.action, summary: turn.summary,
+			description: "What was done stays done. 409 bulk_state when it can't be from where it stands.",
+		}, func(ctx context.Context, c Caller, in *bulkTurnInput) (*bulkOutput, error) {
+			id, err := bulkID(in.Bulk)
+			if err != nil {
+				return nil, err
+			}
+			b, err := turn.do(ctx, c.Tenant, id, c.Principal, in.Body.Reason)
+			return &bulkOutput{b}, bulkRefused(err)
+		})
+	}
+}
+
+func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlanned, error) {
+	q := postadjudication.BulkRequest{
+		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
+		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
+	}
+	var err error
+	if len(in.Body.Filter) > 0 {
+		if q.Filter, err = postadjudication.ParseLetterFilter(in.Body.Filter); err != nil {
+			return nil, err
+		}
+	}
+	if q.Policy, err = in.Body.Policy.policy(); err != nil {
+		return nil, err
+	}
+	b, err := a.service.PlanBulk(ctx, q)
+	return &bulkPlanned{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
+}
+
+func (a *API) bulks(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
+	page, err := a.service.Bulks(ctx, c.Tenant, in.After)
+	return &bulksOutput{page}, bulkRefused(err)
+}
+
+func (a *API) bulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
+	id, err := bulkID(in.Bulk)
+	if err != nil {
+		return nil, err
+	}
+	b, err := a.service.Bulk(ctx, c.Tenant, id)
+	return &bulkOutput{b}, err
+}
+
+func (a *API) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
+	id, err := bulkID(in.Bulk)
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.service.BulkItems(ctx, c.Tenant, id, in.After, in.Limit, in.Outcome)
+	return &bulkItemsOutput{page}, bulkRefused(err)
+}
+
+func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOutput, error) {
+	id, err := bulkID(in.Bulk)
+	if err != nil {
+		return nil, err
+	}
+	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
+	return &bulkOutput{b}, bulkRefused(err)
+}
+
+func bulkID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan is named by its id").with("bulk", "is no UUID")
+	}
+	return id, nil
+}
+
+// bulkRefused tells the refusals that only plans have, by the names of the parameters.
+func bulkRefused(err error) error {
+	var state *postadjudication.BulkStateError
+	var field *postadjudication.FieldError
+	switch {
+	case errors.As(err, &state):
+		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Asked)
+	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(postadjudication.OutcomePlanStale)):
+		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the plan as it is stored: make a new plan, and look at it").with("hash", field.Problem)
+	case errors.As(err, &field) && field.Field == "cursor":
+		return &postadjudication.FieldError{Field: "after", Problem: field.Problem}
+	}
+	return err
+}

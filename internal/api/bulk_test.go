@@ -1,0 +1,100 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// Who plans can't let the plan run, who lets it run must show its hash, and what was
+// planned is done once, each letter with its outcome.
+func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	operator, approver, auditor := r.key("acme", access.Operator), r.key("acme", access.Approver), r.key("acme", access.Auditor)
+	first, second := r.letter("acme", 1, `"refused","ok"`), r.letter("acme", 2, `"refused","ok"`)
+	r.letter("other", 3, `"refused","ok"`)
+	plan := func(body string) answer { return r.ask(operator, http.MethodPost, "/api/v1/bulk", body) }
+	for body, field := range map[string]string{
+		`{"action":"fork","reason":"mended"}`:                                                   "filter",
+		`{"action":"fork","reason":"mended","filter":{}}`:                                       "filter",
+		`{"action":"fork","reason":"mended","filter":{"error_typ":"x"}}`:                        "error_typ",
+		`{"action":"fork","reason":"mended","all":true,"filter":{"outcome":"release"}}`:         "all",
+		`{"action":"fork","reason":"mended","filter":{"letter":"forked"}}`:                      "letter",
+		`{"action":"burn","reason":"mended","all":true}`:                                        "action",
+		`{"action":"fork","all":true}`:                                                          "reason",
+		`{"action":"fork","reason":"x","all":true,"manual_review_required":true}`:               "marks",
+		`{"action":"fork","reason":"x","all":true,"policy":{"base_delay":"soon"}}`:              "policy.base_delay",
+		`{"action":"fork","reason":"x","all":true,"parallel":65}`:                               "parallel",
+		`{"action":"reconcile_by_lookup","reason":"x","all":true,"queue":"settlement:1"}`:       "queue",
+		`{"action":"fork","reason":"x","filter":{"letter":"open","error_type":""}}`:             "error_type",
+		`{"action":"fork","reason":"x","filter":{"min_attempts":3,"max_attempts":2},"limit":1}`: "max_attempts",
+	} {
+		plan(body).refused(http.StatusUnprocessableEntity, "invalid", field)
+	}
+	made := plan(`{"action":"fork","reason":"the account is open again","filter":{"error_type":"http.refused"}}`).is(http.StatusCreated)
+	if made["state"] != "planned" || made["items"] != 2.0 || made["ready"] != 2.0 || made["money"].(map[string]any)["USD"] != 2000.0 || made["actor"] != "operator@acme" {
+		t.Fatalf("%v", made)
+	}
+	path, hash := "/api/v1/bulk/"+made["id"].(string), made["hash"].(string)
+	run := func(token, hash string) answer {
+		return r.ask(token, http.MethodPost, path+"/run", `{"hash":"`+hash+`"}`)
+	}
+	run(operator, hash).refused(http.StatusForbidden, "role_missing", "")
+	run(approver, strings.Repeat("0", 64)).refused(http.StatusConflict, "plan_stale", "hash")
+	run(approver, "0").refused(http.StatusUnprocessableEntity, "invalid", "hash")
+	r.ask(r.key("other", access.Approver), http.MethodPost, path+"/run", `{"hash":"`+hash+`"}`).refused(http.StatusNotFound, "not_found", "")
+	r.ask(operator, http.MethodPost, path+"/pause", `{"reason":"wait"}`).refused(http.StatusConflict, "bulk_state", "")
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND tenant = 'acme'`); n != 2 {
+		t.Errorf("%d letters are open", n)
+	}
+	// Somebody else is faster with one of them.
+	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+second+"/fork", `{"reason":"mine"}`).is(http.StatusCreated)
+	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "approver@acme" {
+		t.Errorf("%v", b)
+	}
+	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, made["id"])
+	ended := r.ask(auditor, http.MethodGet, path, "").is(http.StatusOK)["progress"].(map[string]any)
+	if ended["done"] != 1.0 || ended["plan_stale"] != 1.0 || ended["pending"] != 0.0 {
+		t.Errorf("%v", ended)
+	}
+	if again := run(approver, hash).is(http.StatusOK); again["state"] != "done" {
+		t.Errorf("%v", again)
+	}
+	items := r.ask(auditor, http.MethodGet, path+"/items?outcome=done", "").is(http.StatusOK)["items"].([]any)
+	if len(items) != 1 || items[0].(map[string]any)["run_id"] != first || items[0].(map[string]any)["new_run"] == nil {
+		t.Errorf("%v", items)
+	}
+	r.ask(auditor, http.MethodGet, path+"/items?outcome=lucky", "").refused(http.StatusUnprocessableEntity, "invalid", "outcome")
+	r.ask(auditor, http.MethodGet, path+"/items?after=x", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
+	r.ask(auditor, http.MethodGet, "/api/v1/bulk?after=x", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
+	if all := r.ask(auditor, http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(all) != 1 {
+		t.Errorf("%v", all)
+	}
+	if none := r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(none) != 0 {
+		t.Errorf("%v", none)
+	}
+	r.until("both settle", `SELECT count(*) = 2 FROM recourse.runs WHERE tenant = 'acme' AND state = 'succeeded'`)
+	audit, err := r.main.Service.Audit(t.Context())
+	if err != nil || !audit.OK() {
+		t.Errorf("%v, %v", audit, err)
+	}
+}
+
+func TestAPlanThatWasCancelledDoesNotRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	run := r.letter("acme", 1, `"refused"`)
+	made := r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/bulk", `{"action":"hold","reason":"in court","all":true}`).is(http.StatusCreated)
+	path := "/api/v1/bulk/" + made["id"].(string)
+	if b := r.ask(r.key("acme", access.Approver), http.MethodPost, path+"/cancel", `{"reason":"settled"}`).is(http.StatusOK); b["state"] != "cancelled" || b["changed_by"] != "approver@acme" {
+		t.Errorf("%v", b)
+	}
+	r.ask(r.key("acme", access.Approver), http.MethodPost, path+"/run", `{"hash":"`+made["hash"].(string)+`"}`).refused(http.StatusConflict, "bulk_state", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodPost, path+"/cancel", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
+	if d := r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/dead-letters/"+run+"/hold", `{"reason":"x"}`).is(http.StatusOK); d["held"] != true {
+		t.Errorf("%v", d)
+	}
+}
