@@ -28,6 +28,7 @@ func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 		"at full speed": "-n 50 -pending 200 -workloads settle,drain,dead,memory",
 		"by the clock":  "-n 10 -workloads precision,idle",
 		"in pages":      "-n 300 -workloads letters",
+		"by a plan":     "-n 1500 -workloads bulk",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,6 +84,8 @@ func mustMeasure(workload string) []string {
 		return []string{perSecond, "five at once|newest|first|p95"}
 	case memory:
 		return []string{residentMB, peakMB}
+	case bulking:
+		return []string{planSeconds, bulkSeconds, settledSeconds, killed, commits}
 	case idling:
 		return []string{residentMB, pickupP50, pickupP99, clientShare}
 	}

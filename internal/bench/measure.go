@@ -18,8 +18,13 @@ const preloaders = 256
 
 // do opens the system and preloads or measures it.
 func (j job) do(ctx context.Context) (m metrics, err error) {
-	if j.Workload == lettering {
+	switch j.Workload {
+	case lettering:
 		return j.letters(ctx)
+	case bulking:
+		return j.bulk(ctx)
+	case bulkWorker:
+		return nil, j.work(ctx)
 	}
 	r := newRecord(j.Tasks)
 	s, err := makers[j.System].open(ctx, j, r)

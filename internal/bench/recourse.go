@@ -130,6 +130,8 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 		return equal("runs", runs, j.Tasks)
 	case lettering:
 		return errors.Join(equal("runs", runs, j.Tasks), verifyLetters(ctx, db))
+	case bulking:
+		return verifyBulk(ctx, db, j)
 	}
 	wantDead, wantSettled, wantTrail := 0, j.Tasks, 3*j.Tasks
 	if failing(j.Workload) {

@@ -23,6 +23,12 @@ const (
 	walBytes      = "wal_bytes_per_task"
 	residentMB    = "resident_mb"
 	peakMB        = "resident_peak_mb"
+
+	planSeconds    = "plan_s"
+	bulkSeconds    = "bulk_s"    // from the start of the plan to its end
+	settledSeconds = "settled_s" // to the last settlement
+	killed         = "kills"
+	duplicates     = "duplicates"
 )
 
 type metrics map[string]float64

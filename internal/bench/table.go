@@ -24,6 +24,10 @@ var (
 		{clientShare, "client %", "%.1f"}, {redisShare, "redis %", "%.1f"}, {postgresShare, "postgres %", "%.1f"},
 		{pickupP50, "pick-up p50 ms", "%.1f"}, {pickupP99, "p99 ms", "%.1f"},
 	}
+	bulked = []column{
+		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
+		{killed, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+	}
 	size = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
 
@@ -46,6 +50,8 @@ func columns(workload string) []column {
 		add(pickup, size)
 	case memory:
 		add(size)
+	case bulking:
+		add(bulked)
 	}
 	return all
 }

@@ -9,9 +9,10 @@ const (
 	idling    = "idle"
 	memory    = "memory"
 	lettering = "letters"
+	bulking   = "bulk"
 )
 
-var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering}
+var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking}
 
 // Upper bounds of the workloads that go by the clock.
 const (
@@ -24,7 +25,7 @@ func failing(workload string) bool { return workload == dead || workload == prec
 
 // preloaded workloads find their tasks submitted.
 func preloaded(workload string) bool {
-	return workload == drain || workload == memory || workload == lettering
+	return workload == drain || workload == memory || workload == lettering || workload == bulking
 }
 
 // sizes are the numbers of tasks that a workload is measured with, one after the
@@ -44,7 +45,9 @@ func (o options) sizes(workload string) []int {
 }
 
 // alone are the workloads that only recourse has.
-func alone(workload string) bool { return workload == memory || workload == lettering }
+func alone(workload string) bool {
+	return workload == memory || workload == lettering || workload == bulking
+}
 
 // turn is one measurement of a run.
 type turn struct {

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// bulkKills is how often the process that works on the plan is killed, at equal parts
+// of it.
+const bulkKills = 2
+
+// bulk lets all tasks die, or forks them all by a plan whose worker is killed with
+// SIGKILL again and again.
+func (j job) bulk(ctx context.Context) (m metrics, err error) {
+	if j.Preload {
+		return nil, j.refuseAll(ctx)
+	}
+	redis, err := asynq.ParseRedisURI(j.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	s, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: j.DatabaseURL, Redis: redis})
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("postgres", j.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close(), db.Close()) }()
+	m = metrics{}
+	begun := time.Now()
+	plan, err := s.PlanBulk(ctx, postadjudication.BulkRequest{
+		Tenant: "bench", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "the escrow service was mended",
+	})
+	if err == nil {
+		err = equal("letters of the plan", int(plan.Ready), j.Tasks)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m[planSeconds] = time.Since(begun).Seconds()
+	begun = time.Now()
+	if _, err := s.RunBulk(ctx, "bench", plan.ID, plan.Hash, "user:bob"); err != nil {
+		return nil, err
+	}
+	if err := j.forkUnderKills(ctx, s, plan, db, begun, m); err != nil {
+		return nil, err
+	}
+	var twice int
+	err = db.QueryRowContext(ctx, duplicatesSQL).Scan(&twice)
+	m[duplicates] = float64(twice)
+	return m, errors.Join(err, equal("duplicates", twice, 0))
+}
+
+// duplicatesSQL counts letters that were forked more than once, and cases that were
+// paid more than once.
+const duplicatesSQL = `SELECT (SELECT count(parent_id) - count(DISTINCT parent_id) FROM recourse.runs)
+	+ (SELECT count(*) FROM (SELECT FROM recourse.receipts WHERE subtype = 'attempt-succeeded' GROUP BY case_id HAVING count(*) > 1) d)`
+
+// forkUnderKills has the plan worked on until it is done, and the forks until they
+// have settled.
+func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, plan postadjudication.Bulk, db *sql.DB, begun time.Time, m metrics) error {
+	w, err := j.startWorker(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { w.kill() }()
+	for {
+		b, err := s.Bulk(ctx, "bench", plan.ID)
+		switch {
+		case err != nil:
+			return err
+		case b.State == postadjudication.BulkDone:
+			took := time.Since(begun)
+			m[bulkSeconds], m[perSecond] = took.Seconds(), float64(j.Tasks)/took.Seconds()
+			return errors.Join(equal("kills", int(m[killed]), bulkKills), j.untilSettled(ctx, db, begun, m))
+		case m[killed] < bulkKills && float64(b.Progress.Done) >= float64(plan.Items)*(m[killed]+1)/(bulkKills+1):
+			w.kill()
+			m[killed]++
+			if w, err = j.startWorker(ctx); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (j job) untilSettled(ctx context.Context, db *sql.DB, begun time.Time, m metrics) error {
+	for live := true; live; {
+		if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs WHERE live)`).Scan(&live); err != nil {
+			return err
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	m[settledSeconds] = time.Since(begun).Seconds()
+	return nil
+}
+
+// verifyBulk counts what the plan must have left.
+func verifyBulk(ctx context.Context, db *sql.DB, j job) error {
+	var forked, forks, settled, done int
+	err := db.QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE letter = 'forked'), count(*) FILTER (WHERE parent_id IS NOT NULL AND state = 'succeeded'),
+		(SELECT count(*) FROM recourse.cases WHERE progression = 'settled'), (SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'done') FROM recourse.runs`).
+		Scan(&forked, &forks, &settled, &done)
+	j.Tasks++ // the register of plans has a chain too
+	return errors.Join(err, equal("forked letters", forked, j.Tasks-1), equal("forks that succeeded", forks, j.Tasks-1),
+		equal("settled cases", settled, j.Tasks-1), equal("items that are done", done, j.Tasks-1), audit(ctx, j))
+}

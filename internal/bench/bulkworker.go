@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// bulkWorker is a process that works until it is killed, or its input ends.
+const bulkWorker = "bulk-worker"
+
+// workerProcess is such a process.
+type workerProcess struct {
+	cmd *exec.Cmd
+	in  io.Closer
+}
+
+func (j job) startWorker(ctx context.Context) (*workerProcess, error) {
+	j.Workload = bulkWorker
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := exec.CommandContext(ctx, self)
+	c.Env, c.Stderr = append(os.Environ(), jobVariable+"="+string(text)), os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &workerProcess{c, in}, c.Start()
+}
+
+// kill ends the process with SIGKILL, and returns when it has ended. How it ended is
+// no news.
+func (w *workerProcess) kill() {
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+}
+
+// work executes what is due, and pays.
+func (j job) work(ctx context.Context) (err error) {
+	s, err := j.openWith(ctx, paying{}, nil)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		defer stop()
+		_, _ = io.Copy(io.Discard, os.Stdin) // whoever started this process is gone when it ends
+	}()
+	return errors.Join(s.Run(ctx), s.Close())
+}
+
+func (j job) openWith(ctx context.Context, e postadjudication.Executor, onMove func(background.Move, background.Run)) (*postadjudication.Service, error) {
+	redis, err := asynq.ParseRedisURI(j.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	return postadjudication.Open(ctx, postadjudication.Config{
+		DatabaseURL: j.DatabaseURL, Redis: redis, Slots: j.Slots, Servers: j.Servers, Poll: j.Poll, Executor: e, OnMove: onMove,
+		Brake: postadjudication.BrakeRule{Off: true},
+	})
+}
+
+// refuseAll hands all tasks over and lets each die of its first attempt.
+func (j job) refuseAll(ctx context.Context) (err error) {
+	r := newRecord(j.Tasks)
+	s, err := j.openWith(ctx, refusing{}, func(m background.Move, after background.Run) { noteEnd(r, m, after) })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	working, stop := context.WithCancel(ctx)
+	worked := make(chan error, 1)
+	go func() { worked <- s.Run(working) }()
+	err = submitAll(ctx, &product{s, r}, r, preloaders)
+	if err == nil {
+		err = (&watch{job: j, record: r}).await(ctx, worked)
+	}
+	stop()
+	return errors.Join(err, <-worked)
+}
+
+type paying struct{}
+
+func (paying) KeyLifetime() time.Duration { return postadjudication.Forever }
+
+func (paying) Execute(_ context.Context, c postadjudication.Call) postadjudication.Answer {
+	return postadjudication.Answer{Class: postadjudication.Executed, Moved: c.Amount.Minor, Reference: "pay_" + c.Run.String()}
+}
+
+type refusing struct{}
+
+func (refusing) KeyLifetime() time.Duration { return postadjudication.Forever }
+
+func (refusing) Execute(context.Context, postadjudication.Call) postadjudication.Answer {
+	return postadjudication.Answer{Class: postadjudication.NotExecuted, Type: "http.refused", Code: "422", Message: "account closed"}
+}
