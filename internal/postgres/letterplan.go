@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -158,6 +159,12 @@ func (f *LetterFilter) replayed() bool {
 
 // probe counts the letters within each range, up to probeMost.
 func (j *Journal) probe(ctx context.Context, p *letterPlan) (map[LetterColumn]int64, error) {
+	return p.probe(ctx, j.finding)
+}
+
+func (p *letterPlan) probe(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (map[LetterColumn]int64, error) {
 	sizes := map[LetterColumn]int64{}
 	for _, column := range p.filter.ranged() {
 		var c conditions
@@ -165,7 +172,7 @@ func (j *Journal) probe(ctx context.Context, p *letterPlan) (map[LetterColumn]in
 		p.filter.within(&c, column)
 		var n int64
 		query := `SELECT count(*) FROM (SELECT FROM recourse.letters l WHERE ` + c.String() + ` ORDER BY l.` + string(column) + ` LIMIT ` + c.arg(probeMost) + `) x`
-		if err := j.finding.QueryRowContext(ctx, query, c.args...).Scan(&n); err != nil {
+		if err := q.QueryRowContext(ctx, query, c.args...).Scan(&n); err != nil {
 			return nil, err
 		}
 		sizes[column] = n

@@ -38,6 +38,10 @@ func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
 // shapes finds the shapes of a tenant that a filter leaves, and how many letters the
 // tenant has in all.
 func (j *Journal) shapes(ctx context.Context, tenant string, f LetterFilter) (left []shape, all int64, err error) {
+	return shapesOf(ctx, j.finding, tenant, f)
+}
+
+func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter) (left []shape, all int64, err error) {
 	var c conditions
 	c.add("tenant = ?", tenant)
 	c.parts = append(c.parts, "letters > 0")
@@ -76,7 +80,7 @@ func (j *Journal) shapes(ctx context.Context, tenant string, f LetterFilter) (le
 		check = "NOT " + inAll
 		c.parts = append(c.parts, "("+inAll+" OR NOT whole)")
 	}
-	rows, err := j.finding.QueryContext(ctx, `SELECT id, letters, standing, family, queue, `+check+`,
+	rows, err := q.QueryContext(ctx, `SELECT id, letters, standing, family, queue, `+check+`,
   (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0)
 FROM recourse.letter_shapes WHERE `+c.String(), c.args...)
 	if err != nil {

@@ -24,7 +24,7 @@ WITH told AS MATERIALIZED (
   SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE $3
 )
 SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.bell, r.dead_at,
-  c.kind, c.subject, c.submission, c.adjudication, c.asked, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
+  c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
   o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
 FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.operations o ON o.key = r.operation_key
@@ -52,6 +52,7 @@ type deadRun struct {
 	Submission  string        `db:"submission"`
 	Outcome     string        `db:"adjudication"`
 	Amount      int64         `db:"asked"`
+	AtRisk      int64         `db:"at_risk"`
 	UnknownOpen int           `db:"unknown_open"`
 	Escrow      string        `db:"reference"`
 	Currency    string        `db:"currency"`

@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+type sums struct{ letters, risk, attempts int64 }
+
+func (l filed) risk() int64 {
+	if l.standing == "open" {
+		return l.amount
+	}
+	return 0
+}
+
+// signature is the message without its number.
+func (l filed) signature() string {
+	if l.whole {
+		return l.message
+	}
+	return "account \x01 closed"
+}
+
+// Whatever a filter selects is counted, added up, grouped and told by time as if each
+// letter had been looked at.
+func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	seed := time.Now().UnixNano()
+	d := rand.New(rand.NewPCG(uint64(seed), 2))
+	letters := draw(d, 500)
+	keep(t, db, letters)
+	for _, q := range []string{
+		`UPDATE recourse.letter_shapes SET signature = constant`,
+		`UPDATE recourse.letters l SET at_risk = amount FROM recourse.letter_shapes s WHERE s.id = l.shape AND s.standing = 'open'`,
+	} {
+		if _, err := db.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edges := []time.Time{died.Add(20 * time.Minute), died.Add(50 * time.Minute), died.Add(90 * time.Minute), died.Add(3 * time.Hour)}
+	groups := 0
+	for range 150 {
+		f, selects := drawFilter(d)
+		want, deaths := map[string]sums{}, make([]int64, len(edges)-1)
+		byCause := map[string][]filed{}
+		for _, l := range letters {
+			if !selects(l) {
+				continue
+			}
+			key := l.standing + " " + l.queue + " " + l.currency
+			want[key] = sums{want[key].letters + 1, want[key].risk + l.risk(), want[key].attempts + int64(l.attempts)}
+			byCause[l.signature()] = append(byCause[l.signature()], l)
+			for i := range deaths {
+				if !l.dead.Before(edges[i]) && l.dead.Before(edges[i+1]) {
+					deaths[i]++
+				}
+			}
+		}
+		times := &postgres.Deaths{Filter: f, Edges: edges}
+		tallies, err := j.TallyLetters(ctx, "acme", f, times)
+		if err != nil {
+			t.Fatalf("seed %d, %+v: %v", seed, f, err)
+		}
+		got := map[string]sums{}
+		for _, l := range tallies {
+			key := l.Standing + " " + l.Queue + " " + l.Currency
+			got[key] = sums{got[key].letters + l.Letters, got[key].risk + l.AtRisk, got[key].attempts + l.Attempts}
+		}
+		if !maps.Equal(got, want) || !slices.Equal(times.Counts, deaths) {
+			t.Fatalf("seed %d, %+v:\n%v, want\n%v; by time %v, want %v", seed, f, got, want, times.Counts, deaths)
+		}
+		for _, o := range []postgres.GroupOrder{postgres.BySize, postgres.ByNewest, postgres.BySignature} {
+			groups += sameGroups(t, j, f, o, byCause, seed)
+		}
+	}
+	if groups < 300 {
+		t.Errorf("only %d groups were looked at", groups)
+	}
+}
+
+func sameGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o postgres.GroupOrder, want map[string][]filed, seed int64) int {
+	t.Helper()
+	var got []postgres.LetterGroup
+	for after := (postgres.GroupPlace{}); ; {
+		page, all, last, more, err := j.GroupLetters(context.Background(), "acme", f, o, after, 2)
+		if err != nil || all != len(want) {
+			t.Fatalf("seed %d, %s, %+v: %d groups, want %d, %v", seed, o, f, all, len(want), err)
+		}
+		got, after = append(got, page...), last
+		if !more {
+			break
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("seed %d, %s, %+v: %d groups on the pages, want %d", seed, o, f, len(got), len(want))
+	}
+	for i, g := range got {
+		letters := slices.SortedFunc(slices.Values(want[g.Signature]), func(a, b filed) int {
+			return cmp.Or(a.dead.Compare(b.dead), slices.Compare(a.run[:], b.run[:]))
+		})
+		newest := letters[len(letters)-1]
+		if g.Letters != int64(len(letters)) || !g.First.Equal(letters[0].dead) || !g.Last.Equal(newest.dead) || uuid.UUID(g.Sample) != newest.run {
+			t.Fatalf("seed %d, %s, %+v: %+v; want %d letters from %v to %v, the newest %v", seed, o, f, g, len(letters), letters[0].dead, newest.dead, newest.run)
+		}
+		if i == 0 {
+			continue
+		}
+		before := got[i-1]
+		ordered := map[postgres.GroupOrder]bool{
+			postgres.BySize:      before.Letters > g.Letters || before.Letters == g.Letters && before.Signature < g.Signature,
+			postgres.ByNewest:    before.Last.After(g.Last) || before.Last.Equal(g.Last) && before.Signature < g.Signature,
+			postgres.BySignature: before.Signature < g.Signature,
+		}
+		if !ordered[o] {
+			t.Fatalf("seed %d, %s: %q comes before %q", seed, o, before.Signature, g.Signature)
+		}
+	}
+	return len(got)
+}

@@ -1,0 +1,171 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// causes makes six letters of three causes: four open refusals of different accounts,
+// one of them in dollars, an exhausted one that was forked and settled, and one whose
+// money is unknown.
+func (r *rig) causes() (letters []Submitted) {
+	r.t.Helper()
+	closed := func(c Call) Answer {
+		return Answer{Class: NotExecuted, Type: "http.refused", Code: "422", Message: fmt.Sprintf("account %s9 is closed", c.Run.String()[30:])}
+	}
+	for i := range 3 {
+		letters = append(letters, r.dead(i, closed))
+	}
+	dollars := refund(3)
+	dollars.Amount, dollars.Held = settlement.Money{Minor: 70, Currency: "USD"}, settlement.Money{Minor: 90, Currency: "USD"}
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer { return closed(c) }
+	r.escrow.mu.Unlock()
+	letters = append(letters, r.mustSubmit(dollars))
+	r.atRest()
+	letters = append(letters, r.dead(4, func(Call) Answer { return busy429() }))
+	if _, err := r.Fork(context.Background(), "acme", letters[4].Run, again); err != nil {
+		r.t.Fatal(err)
+	}
+	r.atRest()
+	r.escrow.mu.Lock()
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.escrow.mu.Unlock()
+	return append(letters, r.dead(5, func(Call) Answer { return noAnswer() }))
+}
+
+func share(shares []Share, value string) Share {
+	for _, s := range shares {
+		if s.Value == value {
+			return s
+		}
+	}
+	return Share{}
+}
+
+func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letters := r.causes()
+	ctx := context.Background()
+	a, err := r.Analyze(ctx, "acme", AnalysisQuery{Step: Hours, Steps: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Letters != 6 || a.Open != 5 || a.AtRisk["EUR"] != 4000 || a.AtRisk["USD"] != 70 || len(a.AtRisk) != 2 || a.Groups != 3 || a.Attempts != 10.0/6 {
+		t.Errorf("%+v", a)
+	}
+	for name, got := range map[string]struct {
+		share   Share
+		letters int64
+		euros   int64
+	}{
+		"open": {share(a.ByStanding, "open"), 5, 4000}, "forked": {share(a.ByStanding, "forked"), 1, 0}, "family": {share(a.ByFamily, Family), 6, 4000},
+		"refund": {share(a.ByOutcome, "refund"), 1, 0}, "final": {share(a.ByReason, "final"), 4, 3000}, "unknown": {share(a.ByClass, "unknown"), 1, 1000},
+		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, Family), 6, 4000},
+		"replayed": {share(a.ByReplayer, again.Actor), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
+	} {
+		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != got.euros {
+			t.Errorf("%s: %+v, want %d letters and %d", name, got.share, got.letters, got.euros)
+		}
+	}
+	g := a.Largest[0]
+	if g.Signature != "http.refused: account # is closed" || g.Letters != 4 || g.Open != 4 || g.AtRisk["EUR"] != 3000 || g.AtRisk["USD"] != 70 || g.Sample != letters[3].Run || !g.FirstSeen.Before(g.LastSeen) {
+		t.Errorf("%+v", g)
+	}
+	if n := len(r.letters(LetterFilter{Signature: g.Signature})); n != 4 {
+		t.Errorf("its signature finds %d letters", n)
+	}
+	if len(a.Times) != 2 || a.Times[0].Letters+a.Times[1].Letters+a.Earlier != 6 || a.Trends[0].Letters != 6 || a.Trends[2].Letters != 6 || a.Trends[1].Before != 0 {
+		t.Errorf("times %+v, earlier %d, trends %+v", a.Times, a.Earlier, a.Trends)
+	}
+	if a.Oldest == nil || a.Oldest.Run != letters[0].Run || a.Expiring != 0 {
+		t.Errorf("oldest %+v, %d expire", a.Oldest, a.Expiring)
+	}
+	some, err := r.Analyze(ctx, "acme", AnalysisQuery{Filter: LetterFilter{Class: Unknown}})
+	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
+		t.Errorf("of what is unknown: %+v, %v", some, err)
+	}
+	if other, err := r.Analyze(ctx, "other", AnalysisQuery{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
+		t.Errorf("another tenant sees %+v, %v", other, err)
+	}
+}
+
+func TestStatisticsTellHowLettersStand(t *testing.T) {
+	t.Parallel()
+	ahead := time.Duration(0)
+	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(ahead) } }).work()
+	letters := r.causes()
+	ctx := context.Background()
+	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Mark(ctx, "acme", letters[1].Run, MarkRequest{Actor: "user:ada", Reason: "mended", ReprocessEligible: ptr(true)}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.LetterStats(ctx, "acme", LetterFilter{})
+	if err != nil || s.Letters != 6 || s.Open != 5 || s.Standing["open"] != 5 || s.Standing["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
+		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	r.stopWork()
+	ahead = 175 * day
+	s, err = r.LetterStats(ctx, "acme", LetterFilter{})
+	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Span(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
+		t.Errorf("five days before their end: %+v, %v", s, err)
+	}
+	if s, err = r.LetterStats(ctx, "acme", LetterFilter{Standing: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
+		t.Errorf("of what was forked: %+v, %v", s, err)
+	}
+}
+
+func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	_, cursorless := r.Groups(ctx, "acme", GroupQuery{Limit: 1, After: "AAAA"})
+	_, foreign := r.Groups(ctx, "acme", GroupQuery{Limit: 1, After: groupCursor{asOf: time.Now()}.encode([]byte("another list"))})
+	_, limit := r.Groups(ctx, "acme", GroupQuery{})
+	_, sort := r.Groups(ctx, "acme", GroupQuery{Limit: 1, Sort: "funniest"})
+	_, step := r.Analyze(ctx, "acme", AnalysisQuery{Step: "fortnight"})
+	_, steps := r.Analyze(ctx, "acme", AnalysisQuery{Steps: 1001})
+	_, class := r.Analyze(ctx, "acme", AnalysisQuery{Filter: LetterFilter{Class: "odd"}})
+	_, tenant := r.Analyze(ctx, "", AnalysisQuery{})
+	_, stats := r.LetterStats(ctx, "", LetterFilter{})
+	for field, errs := range map[string][]error{"after": {cursorless, foreign}, "limit": {limit}, "sort": {sort}, "step": {step}, "steps": {steps}, "outcome_class": {class}, "tenant": {tenant, stats}} {
+		for _, err := range errs {
+			var refused *FieldError
+			if !errors.As(err, &refused) || refused.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+	}
+}
+
+func TestGroupsComeInPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.causes()
+	for _, sort := range append(GroupSorts, "") {
+		seen := map[string]int64{}
+		for q := (GroupQuery{Sort: sort, Limit: 1}); ; {
+			page, err := r.Groups(context.Background(), "acme", q)
+			if err != nil || len(page.Groups) != 1 || page.Total != 3 {
+				t.Fatalf("%s: %+v, %v", sort, page, err)
+			}
+			seen[page.Groups[0].Signature] = page.Groups[0].Letters
+			if q.After = page.Next; !page.More {
+				break
+			}
+		}
+		if len(seen) != 3 || seen["http.refused: account # is closed"] != 4 || seen["http.rate_limited: slow down"] != 1 {
+			t.Errorf("%s: %v", sort, seen)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package postadjudication
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// GroupSort is an order of groups of letters. Groups that are alike in it are in the
+// order of their signatures.
+type GroupSort string
+
+// The orders. The zero order is LargestGroups.
+const (
+	LargestGroups     GroupSort = "largest"
+	NewestGroups      GroupSort = "newest" // by the death of the newest letter
+	GroupsBySignature GroupSort = "signature"
+)
+
+// GroupSorts are all orders.
+var GroupSorts = []GroupSort{LargestGroups, NewestGroups, GroupsBySignature}
+
+var groupOrders = map[GroupSort]postgres.GroupOrder{
+	LargestGroups: postgres.BySize, NewestGroups: postgres.ByNewest, GroupsBySignature: postgres.BySignature,
+}
+
+// GroupQuery asks for a page of groups.
+type GroupQuery struct {
+	Filter LetterFilter
+	Sort   GroupSort // LargestGroups when empty
+	After  string    // GroupPage.Next of the page before; empty for the first
+	Limit  int       // 1 to 1000
+}
+
+// LetterGroup is the letters of one cause, as their signature tells it.
+type LetterGroup struct {
+	Signature string           `json:"signature"` // for LetterFilter.Signature
+	ErrorType string           `json:"error_type"`
+	Letters   int64            `json:"letters"`
+	Open      int64            `json:"open"`
+	AtRisk    Sums             `json:"at_risk"`    // what stays reserved for the open ones
+	FirstSeen time.Time        `json:"first_seen"` // death of the oldest
+	LastSeen  time.Time        `json:"last_seen"`  // death of the newest
+	Sample    background.RunID `json:"sample_run_id"`
+}
+
+// GroupPage is a part of a list of groups.
+type GroupPage struct {
+	Groups []LetterGroup `json:"groups"`
+	Total  int           `json:"total"` // groups on all pages
+	Next   string        `json:"next,omitempty"`
+	More   bool          `json:"more"`
+}
+
+// Groups lists the causes of dead letters of a tenant. Each page is exact at its
+// moment; on the pages in the order of signatures no group is left out or shown
+// twice, on the others one may be whose place changes meanwhile.
+func (s *Service) Groups(ctx context.Context, tenant string, q GroupQuery) (GroupPage, error) {
+	if q.Sort == "" {
+		q.Sort = LargestGroups
+	}
+	switch _, known := groupOrders[q.Sort]; {
+	case q.Limit < 1 || q.Limit > maxLetters:
+		return GroupPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
+	case !known:
+		return GroupPage{}, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", GroupSorts)}
+	}
+	if err := checkLetters(tenant, q.Filter); err != nil {
+		return GroupPage{}, err
+	}
+	list, err := listName(tenant, q.Filter, LetterSort("groups:"+q.Sort))
+	if err != nil {
+		return GroupPage{}, err
+	}
+	at := groupCursor{asOf: s.now()}
+	if q.After != "" {
+		if at, err = decodeGroupCursor(q.After, list); err != nil {
+			return GroupPage{}, err
+		}
+	}
+	if err := s.journal.DrainLetters(ctx); err != nil {
+		return GroupPage{}, err
+	}
+	page, err := s.groups(ctx, tenant, q, at)
+	if err == nil && page.More {
+		page.Next = groupCursor{page.last, at.asOf}.encode(list)
+	}
+	return page.GroupPage, err
+}
+
+type foundGroups struct {
+	GroupPage
+	last postgres.GroupPlace
+}
+
+func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out foundGroups, err error) {
+	found, all, last, more, err := s.journal.GroupLetters(ctx, tenant, s.selection(q.Filter, at.asOf), groupOrders[q.Sort], at.place, q.Limit)
+	if err != nil {
+		return out, err
+	}
+	out = foundGroups{GroupPage{Groups: make([]LetterGroup, len(found)), Total: all, More: more}, last}
+	for i, g := range found {
+		group := LetterGroup{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
+		for _, t := range g.Tallies {
+			if background.Letter(t.Standing) == background.LetterOpen {
+				group.Open += t.Letters
+			}
+			if err := group.AtRisk.add(t.Currency, t.AtRisk); err != nil {
+				return out, err
+			}
+		}
+		out.Groups[i] = group
+	}
+	return out, nil
+}
+
+// groupCursor is a place in a list of groups, and the time that its filter was asked
+// at.
+type groupCursor struct {
+	place postgres.GroupPlace
+	asOf  time.Time
+}
+
+const groupCursorLeast = 8 + 8 + sha256.Size/2
+
+// encode writes a cursor as that of letters is written.
+func (c groupCursor) encode(of []byte) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(c.asOf.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.place.Value))
+	b = append(b, c.place.Signature...)
+	sum := cursorSum(b, of)
+	return base64.RawURLEncoding.EncodeToString(append(b, sum[:sha256.Size/2]...))
+}
+
+func decodeGroupCursor(text string, of []byte) (groupCursor, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) < groupCursorLeast {
+		return groupCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of groups"}
+	}
+	body, digest := b[:len(b)-sha256.Size/2], b[len(b)-sha256.Size/2:]
+	if sum := cursorSum(body, of); string(sum[:sha256.Size/2]) != string(digest) {
+		return groupCursor{}, &FieldError{Field: "after", Problem: "is a cursor of another list: the tenant, filter and sort must be those that it was given for"}
+	}
+	return groupCursor{
+		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(body))).UTC(),
+		place: postgres.GroupPlace{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Behind: true},
+	}, nil
+}
