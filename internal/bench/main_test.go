@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 	t.Parallel()
 	for name, line := range map[string]string{
-		"at full speed": "-n 50 -pending 200 -workloads settle,drain,dead,memory",
+		"at full speed": "-n 50 -pending 200 -workloads settle,drain,dead,memory,flush",
 		"by the clock":  "-n 10 -workloads precision,idle",
 		"in pages":      "-n 300 -workloads letters",
 		"by a plan":     "-n 1500 -workloads bulk",
@@ -82,6 +82,8 @@ func mustMeasure(workload string) []string {
 	switch workload {
 	case lettering:
 		return []string{perSecond, "five at once|newest|first|p95"}
+	case flushing:
+		return []string{rungSeconds, residentMB}
 	case memory:
 		return []string{residentMB, peakMB}
 	case bulking:

@@ -90,6 +90,8 @@ func (w *watch) watch(ctx context.Context) error {
 	switch w.job.Workload {
 	case idling:
 		err = w.idle(ctx)
+	case flushing:
+		err = w.flush(ctx)
 	case memory:
 		err = sleep(ctx, w.job.Quiet)
 	default:

@@ -39,7 +39,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 		OnMove:   func(m background.Move, after background.Run) { noteEnd(r, m, after) },
 		Brake:    postadjudication.BrakeRule{Off: failing(j.Workload)}, // where every call fails on purpose
 	}
-	if j.Workload == memory {
+	if j.Workload == memory || j.Workload == flushing {
 		c.Executor, c.OnMove = closedEscrow{}, nil
 		c.TimeLimit, c.Grace = time.Hour, time.Millisecond
 	}
@@ -126,7 +126,7 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 		return err
 	}
 	switch j.Workload {
-	case memory:
+	case memory, flushing:
 		return equal("runs", runs, j.Tasks)
 	case lettering:
 		return errors.Join(equal("runs", runs, j.Tasks), verifyLetters(ctx, db))

@@ -24,6 +24,8 @@ const (
 	residentMB    = "resident_mb"
 	peakMB        = "resident_peak_mb"
 
+	rungSeconds = "rung_s" // from the flush of Redis until every live run has a bell
+
 	planSeconds    = "plan_s"
 	bulkSeconds    = "bulk_s"    // from the start of the plan to its end
 	settledSeconds = "settled_s" // to the last settlement

@@ -28,6 +28,7 @@ var (
 		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
 		{killed, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
+	rung = []column{{rungSeconds, "rung s", "%.2f"}}
 	size = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
 
@@ -48,6 +49,8 @@ func columns(workload string) []column {
 		add(latency, gap, price, size)
 	case idling:
 		add(pickup, size)
+	case flushing:
+		add(rung)
 	case memory:
 		add(size)
 	case bulking:

@@ -10,9 +10,10 @@ const (
 	memory    = "memory"
 	lettering = "letters"
 	bulking   = "bulk"
+	flushing  = "flush"
 )
 
-var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking}
+var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking, flushing}
 
 // Upper bounds of the workloads that go by the clock.
 const (
@@ -25,7 +26,7 @@ func failing(workload string) bool { return workload == dead || workload == prec
 
 // preloaded workloads find their tasks submitted.
 func preloaded(workload string) bool {
-	return workload == drain || workload == memory || workload == lettering || workload == bulking
+	return workload == drain || workload == memory || workload == lettering || workload == bulking || workload == flushing
 }
 
 // sizes are the numbers of tasks that a workload is measured with, one after the
@@ -38,6 +39,8 @@ func (o options) sizes(workload string) []int {
 		return []int{min(o.tasks, precisionTasks)}
 	case idling:
 		return []int{min(o.tasks, idleTasks)}
+	case flushing:
+		return []int{o.pending}
 	case memory:
 		return []int{0, o.pending}
 	}
@@ -46,7 +49,7 @@ func (o options) sizes(workload string) []int {
 
 // alone are the workloads that only recourse has.
 func alone(workload string) bool {
-	return workload == memory || workload == lettering || workload == bulking
+	return workload == memory || workload == lettering || workload == bulking || workload == flushing
 }
 
 // turn is one measurement of a run.
