@@ -16,7 +16,7 @@ type BulkAction string
 // The actions: each is what the method of its name does with one letter, with the
 // same gates.
 const (
-	BulkFork      BulkAction = "fork"
+	BulkFork      BulkAction = "fork" // but of no letter that is held, since the plan does not name it
 	BulkReconcile BulkAction = "reconcile_by_lookup"
 	BulkPurge     BulkAction = "purge" // of letters; it needs no other confirmation than the hash
 	BulkMark      BulkAction = "mark"

@@ -92,7 +92,7 @@ func (s *Service) judge(a BulkAction, l *postgres.PlannedLetter, at time.Time) G
 	seen := postgres.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
 	case a == BulkFork:
-		return s.settlements.gate(seen, at)
+		return s.forkInBulk(postgres.Filed{Snapshot: seen, Desk: postgres.Desk{Held: l.Held}}, at)
 	case a == BulkReconcile:
 		return open(seen)
 	case a == BulkPurge:
@@ -105,6 +105,15 @@ func (s *Service) judge(a BulkAction, l *postgres.PlannedLetter, at time.Time) G
 		return GateNotHeld
 	}
 	return ""
+}
+
+// forkInBulk is the gate of a fork, and of what is forked without being named: a plan
+// passes by what somebody holds.
+func (s *Service) forkInBulk(f postgres.Filed, at time.Time) Gate {
+	if gate := s.settlements.gate(f.Snapshot, at); gate != "" || !f.Desk.Held {
+		return gate
+	}
+	return GateHeld
 }
 
 func (q *BulkRequest) validate() error {

@@ -102,11 +102,7 @@ func (w *bulkWork) forkAll(ctx context.Context, todo []*postgres.BulkItem) error
 			ForkRequest: ForkRequest{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Queue: w.asked.Queue, Policy: policy},
 			run:         forkOf(w.plan, i.Run), move: newID(), at: at, family: w.settlements,
 		}
-		err := w.ownQueue(s.Run.Family, f.Queue)
-		var ch postgres.Change
-		if err == nil {
-			ch, err = (&asPlanned{w.plan.ID, i.Head}).bind(f.decide)(s.Snapshot)
-		}
+		ch, err := w.forkOne(s, f, i)
 		if err != nil {
 			if ended(i, err); i.Outcome == "" { // it would be decided so again
 				i.Outcome, i.Error = string(OutcomeFailed), clean(err.Error(), 1024)
@@ -129,6 +125,16 @@ func (w *bulkWork) forkAll(ctx context.Context, todo []*postgres.BulkItem) error
 	}
 	w.ringAll(ctx, begun)
 	return err
+}
+
+func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (postgres.Change, error) {
+	if err := w.ownQueue(s.Run.Family, f.Queue); err != nil {
+		return postgres.Change{}, err
+	}
+	if gate := w.forkInBulk(s, f.at); gate == GateHeld {
+		return postgres.Change{}, refusedBy(gate, s.Snapshot)
+	}
+	return (&asPlanned{w.plan.ID, i.Head}).bind(f.decide)(s.Snapshot)
 }
 
 func (w *bulkWork) policyOfForks() (*retrypolicy.Policy, error) {

@@ -110,20 +110,27 @@ func (j *Journal) EachBulkItem(ctx context.Context, id uuid.UUID, take func(*Bul
 	return maybeUnavailable(rows.Err())
 }
 
-// recordItemsSQL writes outcomes of items that have none, and counts those it wrote.
+// recordItemsSQL writes outcomes of items, and counts those it wrote. One that is there
+// stays, but for a failure of which it turns out that it was done after all.
 const recordItemsSQL = `
 WITH t AS (
   SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
+), o AS MATERIALIZED (
+  SELECT i.position, i.outcome FROM recourse.bulk_items i JOIN t ON t.position = i.position
+  WHERE i.bulk_id = $1 AND (i.outcome = '' OR i.outcome = 'failed' AND t.outcome = 'done') ORDER BY i.position FOR UPDATE OF i
 ), i AS (
   UPDATE recourse.bulk_items i SET outcome = t.outcome, new_run = t.new_run, error = t.error
-  FROM t WHERE i.bulk_id = $1 AND i.position = t.position AND i.outcome = '' RETURNING i.outcome, i.currency, i.amount
+  FROM t JOIN o ON o.position = t.position WHERE i.bulk_id = $1 AND i.position = t.position
+  RETURNING i.outcome, o.outcome AS before, i.currency, i.amount
+), n AS (
+  SELECT outcome, currency, 1 AS n, amount FROM i UNION ALL SELECT before, currency, -1, -amount FROM i WHERE before <> ''
 )
 INSERT INTO recourse.bulk_counts AS c (bulk_id, ran, word, currency, items, amount)
-SELECT $1, true, outcome, currency, count(*), sum(amount) FROM i GROUP BY outcome, currency ORDER BY outcome, currency
+SELECT $1, true, outcome, currency, sum(n), sum(amount) FROM n GROUP BY outcome, currency ORDER BY outcome, currency
 ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + excluded.items, amount = c.amount + excluded.amount`
 
 // RecordBulkItems writes what became of items. An item that has an outcome keeps it,
-// so that the same may be written again.
+// so that the same may be written again; only a failure may become done.
 func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []BulkItem) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()

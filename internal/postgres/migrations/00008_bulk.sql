@@ -60,7 +60,7 @@ CREATE TABLE recourse.bulk_counts (
     ran      bool   NOT NULL,
     word     text   NOT NULL,
     currency text   NOT NULL,
-    items    bigint NOT NULL CHECK (items >= 0),
+    items    bigint NOT NULL,
     amount   bigint NOT NULL,
     PRIMARY KEY (bulk_id, ran, word, currency)
 ) WITH (fillfactor = 50);

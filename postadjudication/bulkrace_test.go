@@ -1,0 +1,118 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// begun is a plan that is running, though nobody runs plans.
+func (r *rig) begun(q BulkRequest) Bulk {
+	r.t.Helper()
+	plan := r.planned(q)
+	b, err := r.RunBulk(context.Background(), plan.Tenant, plan.ID, plan.Hash, "user:bob")
+	return r.bulkIs(b, err, BulkRunning)
+}
+
+func (r *rig) workOn(b Bulk) {
+	kept, err := r.journal.FindBulk(context.Background(), b.Tenant, b.ID)
+	if err == nil {
+		err = r.workBulk(context.Background(), kept)
+	}
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// Many processes that all take themselves for the holder of one plan do everything
+// once: the lock saves work, the heads of the cases guard.
+func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
+	t.Parallel()
+	for _, action := range []BulkAction{BulkFork, BulkPurge, BulkHold} {
+		t.Run(string(action), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t).work()
+			const n = 300 // more than a chunk
+			r.deadAll(0, n, func(Call) Answer { return refused() })
+			r.stopWork()
+			q := everything(action)
+			plan := r.begun(q)
+			var all sync.WaitGroup
+			for range 3 {
+				other := joinRig(t, r.url, r.redis, r.escrow)
+				all.Go(func() { other.workOn(plan) })
+			}
+			all.Wait()
+			b := r.doneBulk(plan.ID)
+			if b.Progress.Done != n {
+				t.Errorf("%+v", b.Progress)
+			}
+			if got := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'user:bob' AND body::json->'payload'->>'bulk' = $1
+				AND subtype IN ('manual-retry-requested', 'purged', 'hold-placed')`, plan.ID); got != n {
+				t.Errorf("%d receipts of %d letters", got, n)
+			}
+			r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+			if action == BulkFork {
+				joinRig(t, r.url, r.redis, r.escrow).work().atRest()
+			}
+			r.sound()
+		})
+	}
+}
+
+// An item that can't be done is its own failure; the others go on, and its text is
+// redacted.
+func TestAnItemThatFailsStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	lost := r.deadAll(0, 5, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.stopWork()
+	plan := r.begun(everything(BulkReconcile))
+	r.escrow.mu.Lock()
+	r.escrow.lookup = func(c Call) Answer {
+		switch c.Run {
+		case lost[1].Run:
+			panic("no route for card 4111 1111 1111 1111")
+		case lost[2].Run:
+			return noAnswer()
+		}
+		return Answer{Class: Executed, Moved: c.Amount.Minor, Reference: "looked up"}
+	}
+	r.escrow.mu.Unlock()
+	r.workOn(plan)
+	b := r.doneBulk(plan.ID)
+	if p := b.Progress; p.Done != 3 || p.Failed != 1 || p.ByGate[GateReconcileFirst] != 1 {
+		t.Errorf("%+v", p)
+	}
+	failed := r.bulkItems(plan.ID, "failed")
+	if len(failed) != 1 || failed[0].Run != lost[1].Run || !strings.Contains(failed[0].Error, "panicked") || strings.Contains(failed[0].Error, "4111") {
+		t.Errorf("%+v", failed)
+	}
+	r.sound()
+}
+
+// What somebody holds is forked by nobody who has not named it.
+func TestABulkForkPassesByWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	if _, err := r.Hold(context.Background(), "acme", letters[1].Run, HoldRequest{"user:cem", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	plan := r.planned(everything(BulkFork))
+	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
+		t.Errorf("%+v", plan)
+	}
+	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	r.atRest()
+	if st, err := r.Status(context.Background(), "acme", letters[1].Run); err != nil || st.Letter != background.LetterOpen {
+		t.Errorf("%+v, %v", st, err)
+	}
+}

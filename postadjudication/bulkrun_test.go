@@ -1,0 +1,214 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// slow is a plan that takes long: one letter after the other, four a second.
+func slow() BulkRequest {
+	q := everything(BulkFork)
+	q.Throttle = 4
+	return q
+}
+
+func (r *rig) bulkIs(b Bulk, err error, state BulkState) Bulk {
+	r.t.Helper()
+	if err != nil || b.State != state {
+		r.t.Fatalf("the plan is %s, not %s: %v", b.State, state, err)
+	}
+	return b
+}
+
+// untilNobodyWorks waits until no process holds the lock of a plan.
+func (r *rig) untilNobodyWorks() {
+	r.t.Helper()
+	r.until("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+}
+
+func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	const n = 12
+	r.deadAll(0, n, func(Call) Answer { return refused() })
+	plan := r.planned(slow())
+	var wrong *BulkStateError
+	if _, err := r.PauseBulk(ctx, "acme", plan.ID, "user:bob", "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
+		t.Errorf("a pause before the start: %v", err)
+	}
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	b, err := r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "the bank asks")
+	r.bulkIs(b, err, BulkPaused)
+	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
+		t.Errorf("%+v", b)
+	}
+	r.untilNobodyWorks()
+	b, err = r.PauseBulk(ctx, "acme", plan.ID, "user:cem", "again")
+	stood := r.bulkIs(b, err, BulkPaused).Progress
+	if stood.Done == 0 || stood.Pending == 0 || b.ChangedReason != "the bank asks" {
+		t.Errorf("%+v, %+v", stood, b)
+	}
+	b, err = r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:dee")
+	if r.bulkIs(b, err, BulkPaused); b.StartedBy != "user:bob" {
+		t.Errorf("started by %s", b.StartedBy)
+	}
+	b, err = r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", "the bank is content")
+	if r.bulkIs(b, err, BulkRunning); b.Progress.Done != stood.Done {
+		t.Errorf("%d were done while it stood still", b.Progress.Done-stood.Done)
+	}
+	if b = r.doneBulk(plan.ID); b.Progress.Done != n {
+		t.Errorf("%+v", b.Progress)
+	}
+	if _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
+		t.Errorf("a cancel after the end: %v", err)
+	}
+	r.movedInRegister(plan, "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
+	r.atRest()
+	r.sound()
+}
+
+func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	const n = 12
+	r.deadAll(0, n, func(Call) Answer { return refused() })
+	plan, never := r.planned(slow()), r.planned(slow())
+	if plan.Hash != never.Hash || plan.ID == never.ID {
+		t.Error("two plans of the same letters are not the same")
+	}
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	b, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "not these")
+	if r.bulkIs(b, err, BulkCancelled); b.EndedAt == nil {
+		t.Errorf("%+v", b)
+	}
+	r.until("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
+	r.untilNobodyWorks()
+	b, err = r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "again")
+	p := r.bulkIs(b, err, BulkCancelled).Progress
+	forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
+	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
+		t.Errorf("%+v of %d forks", p, forks)
+	}
+	var wrong *BulkStateError
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.State != BulkCancelled {
+		t.Errorf("to start it again: %v", err)
+	}
+	b, err = r.CancelBulk(ctx, "acme", never.ID, "user:cem", "nor these")
+	if r.bulkIs(b, err, BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
+		t.Errorf("%+v", b)
+	}
+	for _, err := range []error{
+		func() error { _, err := r.PauseBulk(ctx, "acme", plan.ID, "", "x"); return err }(),
+		func() error { _, err := r.ResumeBulk(ctx, "acme", plan.ID, "user:cem", ""); return err }(),
+		func() error { _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", ""); return err }(),
+	} {
+		var field *FieldError
+		if !errors.As(err, &field) || field.Field != "actor" && field.Field != "reason" {
+			t.Errorf("without actor or reason: %v", err)
+		}
+	}
+	page, err := r.Bulks(ctx, "acme", "")
+	if err != nil || len(page.Bulks) != 2 || page.Bulks[0].ID != never.ID || page.More {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = r.Bulks(ctx, "acme", never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = r.Bulks(ctx, "other", ""); err != nil || len(page.Bulks) != 0 {
+		t.Errorf("another tenant sees %+v, %v", page, err)
+	}
+	r.atRest()
+	r.sound()
+}
+
+// Whoever changes a stored plan can't have it run by the hash that somebody has seen.
+func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	for _, change := range []string{
+		`UPDATE recourse.bulk_items SET amount = 1 WHERE position = 1 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET seq = seq + 1 WHERE position = 2 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET link = sha256(link) WHERE position = 2 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET run_id = gen_random_uuid() WHERE position = 3 AND bulk_id = $1`,
+		`DELETE FROM recourse.bulk_items WHERE position = 3 AND bulk_id = $1`,
+		`UPDATE recourse.bulks SET action = 'purge' WHERE id = $1`,
+		`UPDATE recourse.bulks SET asked = '{"filter":{}}' WHERE id = $1`,
+		`UPDATE recourse.bulks SET actor = 'user:eve' WHERE id = $1`,
+		`UPDATE recourse.bulks SET reason = 'because' WHERE id = $1`,
+	} {
+		plan := r.planned(everything(BulkFork))
+		if _, err := r.db.Exec(change, plan.ID); err != nil {
+			t.Fatal(err)
+		}
+		var wrong *FieldError
+		if _, err := r.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	plan := r.planned(everything(BulkFork))
+	if _, err := r.Fork(context.Background(), "acme", letters[0].Run, again); err != nil {
+		t.Fatal(err)
+	}
+	other := r.planned(everything(BulkFork))
+	var wrong *FieldError
+	if _, err := r.RunBulk(context.Background(), "acme", plan.ID, other.Hash, "user:bob"); plan.Hash == other.Hash || !errors.As(err, &wrong) {
+		t.Errorf("by the hash of another plan: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {
+		t.Errorf("%d letters were forked", n)
+	}
+}
+
+func TestAThrottledPlanGoesEvenly(t *testing.T) {
+	t.Parallel()
+	for throttle, size := range map[int]int{0: bulkChunk, 1: 1, 3: 1, 4: 1, 40: 10, 900: 225, 10_000: bulkChunk} {
+		if got := chunkSize(throttle); got != size {
+			t.Errorf("%d a second: chunks of %d, want %d", throttle, got, size)
+		}
+	}
+	for _, c := range []struct {
+		items, throttle int
+		want            time.Duration
+	}{{5, 0, 0}, {1, 1, time.Second}, {10, 40, 250 * time.Millisecond}, {0, 7, 0}, {250, 10_000, 25 * time.Millisecond}} {
+		if got := pace(c.items, c.throttle); got != c.want {
+			t.Errorf("%d items at %d a second must take %s, not %s", c.items, c.throttle, c.want, got)
+		}
+	}
+}
+
+func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.deadAll(0, 2, func(Call) Answer { return refused() })
+	b, err := r.journal.FindBulk(context.Background(), "acme", r.ran(r.planned(everything(BulkFork))).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, other := forkOf(b, letter[0].Run), forkOf(b, letter[1].Run)
+	for _, id := range []uuid.UUID{uuid.UUID(one), uuid.UUID(other)} {
+		if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
+			t.Errorf("%s is a UUID of version %d", id, id.Version())
+		}
+		sec, nsec := id.Time().UnixTime()
+		if at := time.Unix(sec, nsec); at.UnixMilli() != b.StartedAt.UnixMilli() {
+			t.Errorf("%s is of %s, not %s", id, at, b.StartedAt)
+		}
+	}
+	if one == other || r.count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
+		t.Error("the forks are not those of plan and letter")
+	}
+}
