@@ -120,7 +120,7 @@ func (j *Journal) remember(id background.RunID, after *Snapshot, ok bool) {
 
 // whyLost names the guard that a claim may lose though its case stands still.
 func (j *Journal) whyLost(ctx context.Context, ch *Change) error {
-	if ch.After.Run.State != background.Running {
+	if !ch.claims() {
 		return nil
 	}
 	known, err := j.sessionKnown(ctx, ch.After.Run.Session)

@@ -17,7 +17,7 @@ func (j *Journal) flushMoves(rows []*sealed) []answer[verdict] {
 	defer j.announce()
 	return twice(rows, (*sealed).hot,
 		func(rows []*sealed) ([]verdict, error) { return j.applyHot(ctx, rows) },
-		func(row *sealed, v verdict) bool { return v == lost && row.After.Run.State == background.Running },
+		func(row *sealed, v verdict) bool { return v == lost && row.claims() },
 		func(rows []*sealed) ([]verdict, error) { return applyMoves(ctx, j.move, "", rows) })
 }
 

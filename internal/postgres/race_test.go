@@ -39,8 +39,11 @@ func decide(m background.Move) postgres.Decide {
 		}
 		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
 			OutcomeClass: string(after.Class), UnknownOpen: after.UnknownOpen, NextRetryAt: m.NextRetryAt}
-		if m.Fact == receipts.DeadLettered {
+		switch m.Fact {
+		case receipts.DeadLettered:
 			p.DeadLetteredAt = m.At
+		case receipts.AnsweredLate:
+			p.Attempt = m.Run.Attempt
 		}
 		return postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: after},
 			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Fact, Actor: "test", At: m.At, Payload: p}}}, nil

@@ -66,6 +66,12 @@ type Opening struct {
 	Held                int64
 }
 
+// claims reports whether the change claims its run. One that leaves it running, such
+// as a late answer of an attempt before, is a fact, which nothing bars.
+func (c *Change) claims() bool {
+	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
+}
+
 // opens reports whether the change opens its case.
 func (c Change) opens() bool { return c.Before.Case.Head.Seq == 0 }
 

@@ -39,11 +39,11 @@ WITH b AS MATERIALIZED (
     new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
     why,error_type,error_code,error_text,session,unheard)
 ), alive AS MATERIALIZED (
-  SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
+  SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
   SELECT k.* FROM recourse.brakes k WHERE k.state <> 'released'
 ), claimed AS MATERIALIZED (
-  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND EXISTS (SELECT FROM held)
+  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
   SELECT r.id FROM claimed r JOIN held k ON ` + barsSQL + `
 ), kc AS MATERIALIZED (
@@ -53,7 +53,7 @@ WITH b AS MATERIALIZED (
 ), kr AS MATERIALIZED (
   SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
   WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_asked = u.cancel_seen
-    AND (u.new_state <> 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
+    AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
   SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
