@@ -43,7 +43,7 @@ func (f LetterFilter) Validate() error {
 		{"letter", string(f.Standing), words(background.LetterOpen, background.LetterForked, background.LetterReconciled, background.LetterSuperseded)},
 		{"outcome", string(f.Outcome), words(settlement.Release, settlement.Refund)},
 		{"outcome_class", string(f.Class), words(background.Executed, background.NotExecuted, background.Unknown)},
-		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill}},
+		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded}},
 	} {
 		if word.value != "" && !slices.Contains(word.known, word.value) {
 			refuse(word.field, "must be one of "+strings.Join(word.known, ", "))

@@ -159,6 +159,15 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
+func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded} {
+		if err := (LetterFilter{ReasonCode: reason}).Validate(); err != nil {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+}
+
 func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
