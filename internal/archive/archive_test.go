@@ -115,7 +115,7 @@ func TestNamesStayInTheirPlace(t *testing.T) {
 			t.Errorf("%q was written", name)
 		}
 	}
-	hostile := []string{"..", ".", "", "a/b", "a%2Fb", "A", "a", "ä", "a b", "\x00"}
+	hostile := []string{"..", ".", "", "a/b", "a%2Fb", "A", "a", "ä", "a b", "\x00", strings.Repeat("Ä", 64), strings.Repeat("Ä", 63) + "Ö", strings.Repeat("a", 201), strings.Repeat("a", 202)}
 	seen := map[string]string{}
 	for _, text := range hostile {
 		segment := archive.Segment(text)

@@ -2,6 +2,8 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"iter"
 	"strings"
@@ -24,8 +26,21 @@ type Store interface {
 
 // Segment makes one segment of a name out of any text, so that different texts give
 // different segments, and none of them leaves its place: lower-case letters, digits,
-// dashes and underscores stay, every other byte becomes %XX.
+// dashes and underscores stay, every other byte becomes %XX. What would be too long for
+// the name of a file ends in a digest of the whole text instead.
 func Segment(text string) string {
+	segment := spelled(text)
+	if len(segment) <= longestSegment {
+		return segment
+	}
+	whole := sha256.Sum256([]byte(text))
+	return segment[:longestSegment-2*sha256.Size] + "=" + hex.EncodeToString(whole[:])
+}
+
+// longestSegment leaves room in the 255 bytes that file systems give a name.
+const longestSegment = 200
+
+func spelled(text string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(text) {
