@@ -40,6 +40,7 @@ const (
 	bulkParallel    = 10
 	bulkParallelMax = 64
 	bulkThrottleMax = 10_000
+	bulkPlanChunk   = 20_000
 
 	// BulkPlansKept is how long a plan that nobody starts is kept at least.
 	BulkPlansKept = 7 * 24 * time.Hour
@@ -76,10 +77,13 @@ func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.journal.PlanBulk(ctx, b, s.selection(f, at), q.Limit, at.Add(-BulkPlansKept), func(l *postgres.PlannedLetter) string {
-		digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
-		return string(s.judge(q.Action, l, at))
-	}, digest.sum)
+	b, err = s.journal.PlanBulk(ctx, b, postgres.BulkScope{
+		Filter: s.selection(f, at), Limit: q.Limit, Chunk: bulkPlanChunk, Outdated: at.Add(-BulkPlansKept), Seal: digest.sum,
+		Judge: func(l *postgres.PlannedLetter) string {
+			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+			return string(s.judge(q.Action, l, at))
+		},
+	})
 	if err != nil {
 		return Bulk{}, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"syscall"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
@@ -42,15 +43,7 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	const n = 500
 	s := newStage(t)
 	lettersOf(n)(s)
-	plan, err := s.service.PlanBulk(context.Background(), postadjudication.BulkRequest{
-		Tenant: "chaos", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "mended",
-	})
-	if err != nil || plan.Items != n || plan.Ready != n {
-		t.Fatalf("%+v, %v", plan, err)
-	}
-	if _, err := s.service.RunBulk(context.Background(), "chaos", plan.ID, plan.Hash, "user:bob"); err != nil {
-		t.Fatal(err)
-	}
+	plan := s.begun(n)
 	for _, point := range []string{
 		failpoint.Point(failpoint.JournalAfter, failpoint.Desk),
 		failpoint.Point(failpoint.JournalAfter, failpoint.BulkItem),
@@ -74,4 +67,98 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 	s.until(bulkOnce, bulkOnce)
 	s.sound()
 	s.quit(survivor)
+}
+
+// begun is a plan of all letters that is running, and that nobody works on yet.
+func (s *stage) begun(n int) postadjudication.Bulk {
+	s.t.Helper()
+	plan, err := s.service.PlanBulk(context.Background(), postadjudication.BulkRequest{
+		Tenant: "chaos", All: true, Action: postadjudication.BulkFork, Actor: "user:ada", Reason: "mended",
+	})
+	if err != nil || plan.Items != int64(n) || plan.Ready != int64(n) {
+		s.t.Fatalf("%+v, %v", plan, err)
+	}
+	if plan, err = s.service.RunBulk(context.Background(), "chaos", plan.ID, plan.Hash, "user:bob"); err != nil {
+		s.t.Fatal(err)
+	}
+	return plan
+}
+
+func (s *stage) progress(b postadjudication.Bulk) postadjudication.BulkProgress {
+	s.t.Helper()
+	b, err := s.service.Bulk(context.Background(), "chaos", b.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b.Progress
+}
+
+// A plan is cancelled after the process that worked on it was killed between its forks
+// and their marks: the forks are marked all the same, and nothing else is begun.
+func TestACancelledPlanTellsWhatAKilledProcessDidForIt(t *testing.T) {
+	t.Parallel()
+	const n = 300 // more than are begun at once
+	s := newStage(t)
+	lettersOf(n)(s)
+	plan := s.begun(n)
+	s.died(s.worker(failpoint.Point(failpoint.JournalAfter, failpoint.Desk)))
+	if p := s.progress(plan); p.Pending != n {
+		t.Errorf("%+v", p)
+	}
+	if _, err := s.service.CancelBulk(context.Background(), "chaos", plan.ID, "user:cem", "not these"); err != nil {
+		t.Fatal(err)
+	}
+	survivor := s.worker("", func(c *worker.Settings) { c.Slots = 32 })
+	s.until(bulkOnce, bulkOnce)
+	if p := s.progress(plan); p.Done == 0 || p.Done == n || p.Done+p.Pending != n {
+		t.Errorf("%+v", p)
+	}
+	s.atRest()
+	s.sound()
+	s.quit(survivor)
+}
+
+const holdersSQL = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988 AND granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// holder is the session that holds the lock of the plan; 0 when it was taken from it.
+func (s *stage) holder() (pid int) {
+	s.t.Helper()
+	if err := s.db.QueryRow(`SELECT coalesce((` + holdersSQL + `), 0)`).Scan(&pid); err != nil {
+		s.t.Fatal(err)
+	}
+	return pid
+}
+
+// The process that works on a plan freezes in the middle of a commit, another takes
+// the plan up, and then the first one wakes.
+func TestAPlanWhoseWorkerFreezesAndWakesForksNothingTwice(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{failpoint.Point(failpoint.JournalBefore, failpoint.Desk), failpoint.Point(failpoint.JournalAfter, failpoint.Desk)} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			const n = 20
+			s := newStage(t)
+			lettersOf(n)(s)
+			plan := s.begun(n)
+			sleeper := s.worker("stop=" + point)
+			s.frozen(sleeper)
+			holder := s.holder()
+			other := s.worker("")
+			s.until("another has taken the plan up", `SELECT state = 'done' OR EXISTS (`+holdersSQL+` AND pid <> $1) FROM recourse.bulks`, holder)
+			if err := sleeper.process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			s.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, plan.ID)
+			s.until("every item is done", `SELECT bool_and(outcome = 'done') FROM recourse.bulk_items`)
+			s.until(bulkOnce, bulkOnce)
+			s.atRest()
+			if p := s.progress(plan); p.Done != n || p.Failed != 0 {
+				t.Errorf("%+v", p)
+			}
+			s.quit(sleeper)
+			s.quit(other)
+			s.sound()
+		})
+	}
 }

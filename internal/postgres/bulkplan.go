@@ -14,10 +14,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// planChunk is how many letters a statement of a plan takes: what a plan costs the
-// process that makes it, however many letters it has.
-const planChunk = 20_000
-
 // planLimit bounds the making of a plan, and the reading of one as a whole.
 const planLimit = 10 * time.Minute
 
@@ -30,15 +26,26 @@ type PlannedLetter struct {
 	Held   bool
 }
 
-// PlanBulk stores a plan with the letters that a filter selects, oldest first, at most
-// limit of them, or all when that is 0; in one commit, or not at all. judge is given
-// each of them in order and tells the gate that refuses it, or nothing; seal gives the
-// hash when all were judged. The letters must be drained first. Plans of the tenant
-// that were made before outdated and never started are forgotten.
-func (j *Journal) PlanBulk(ctx context.Context, b Bulk, f LetterFilter, limit int64, outdated time.Time, judge func(*PlannedLetter) string, seal func() [32]byte) (_ Bulk, err error) {
+// BulkScope is what a plan takes in.
+type BulkScope struct {
+	Filter LetterFilter
+	Limit  int64 // the oldest of them; all when 0
+	Chunk  int64 // how many a statement takes: what a plan costs who makes it, however large it is
+	// Judge is given each letter in order, and tells the gate that refuses it, or nothing.
+	Judge func(*PlannedLetter) string
+	// Seal gives the hash when all were judged.
+	Seal func() [32]byte
+	// Outdated is when plans of the tenant were made that are forgotten now, if nobody
+	// has started them.
+	Outdated time.Time
+}
+
+// PlanBulk stores a plan with the letters of a scope, oldest first, in one commit, or
+// not at all. They must be drained first.
+func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planLimit)
 	defer cancel()
-	search, err := j.planLetters(ctx, b.Tenant, f, LetterOrder{Column: ByDeath}, planChunk)
+	search, err := j.planLetters(ctx, b.Tenant, of.Filter, LetterOrder{Column: ByDeath}, int(of.Chunk))
 	if err != nil {
 		return b, unavailable(err)
 	}
@@ -47,21 +54,21 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, f LetterFilter, limit in
 		return b, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	if err := forgetPlans(ctx, tx, b.Tenant, outdated); err != nil {
+	if err := forgetPlans(ctx, tx, b.Tenant, of.Outdated); err != nil {
 		return b, unavailable(err)
 	}
-	p := planning{bulk: b.ID, judge: judge, counts: map[[2]string]BulkCount{}}
+	p := planning{bulk: b.ID, judge: of.Judge, counts: map[[2]string]BulkCount{}}
 	for more := !search.nothing(); more; {
-		size := int64(planChunk)
-		if limit > 0 {
-			size = min(size, limit-p.items)
+		size := of.Chunk
+		if of.Limit > 0 {
+			size = min(size, of.Limit-p.items)
 		}
 		if more, err = p.chunk(ctx, tx, &search, size); err != nil {
 			return b, unavailable(err)
 		}
-		more = more && (limit == 0 || p.items < limit)
+		more = more && (of.Limit == 0 || p.items < of.Limit)
 	}
-	b.Items, b.Hash, b.State, b.Settled = p.items, seal(), BulkPlanned, true
+	b.Items, b.Hash, b.State, b.Settled = p.items, of.Seal(), BulkPlanned, true
 	if err := p.end(ctx, tx, &b); err != nil {
 		return b, unavailable(err)
 	}

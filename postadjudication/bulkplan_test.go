@@ -1,0 +1,146 @@
+package postadjudication
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// However many statements a plan takes, it has the same letters in the same order,
+// each once, and the same hash.
+func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life, r.escrow.lookup = 1, func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	r.deadAll(0, 12, func(Call) Answer { return refused() })
+	r.deadAll(12, 17, func(Call) Answer { return noAnswer() })
+	r.deadAll(17, 23, func(Call) Answer { return busy429() })
+	for name, f := range map[string]LetterFilter{
+		"all": {}, "class": {Class: NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
+		"age": {From: r.now().Add(-time.Hour)}, "none": {Currency: "JPY"},
+	} {
+		q := everything(BulkFork)
+		q.Filter, q.All = f, f == (LetterFilter{})
+		whole := r.planned(q)
+		want := r.bulkItems(whole.ID, "")
+		f.Standing = background.LetterOpen
+		page, err := r.Letters(ctx, "acme", LetterQuery{Filter: f, Sort: OldestFirst, Limit: 100})
+		if err != nil || len(page.Letters) != len(want) || whole.Items != int64(len(want)) {
+			t.Fatalf("%s: %d letters, %d items, %v", name, len(page.Letters), len(want), err)
+		}
+		refused := int64(0)
+		for n, l := range page.Letters {
+			if i := want[n]; i.Run != l.Run || i.Position != int64(n+1) || i.Amount != 1000 || i.Currency != "EUR" || i.Planned != l.RefusedBy {
+				t.Errorf("%s: item %+v of letter %s refused by %q", name, i, l.Run, l.RefusedBy)
+			}
+			if !l.CanFork {
+				refused++
+			}
+		}
+		if whole.Refused[GateReconcileFirst] != refused || whole.Ready+refused != whole.Items {
+			t.Errorf("%s: %+v, %d are refused", name, whole, refused)
+		}
+		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
+			got, items := r.inPieces(whole, f, chunk, 0)
+			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !slices.Equal(items, want) {
+				t.Errorf("%s in pieces of %d: %+v", name, chunk, got)
+			}
+			if got, items := r.inPieces(whole, f, chunk, 3); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
+				t.Errorf("%s in pieces of %d, at most 3: %+v", name, chunk, items)
+			}
+		}
+	}
+}
+
+// inPieces makes a plan like one that there is.
+func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64) (Bulk, []BulkItem) {
+	r.t.Helper()
+	ctx := context.Background()
+	b, err := r.journal.FindBulk(ctx, "acme", like.ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b.ID = newID()
+	digest := newBulkDigest(b)
+	b, err = r.journal.PlanBulk(ctx, b, postgres.BulkScope{
+		Filter: r.selection(f, like.PlannedAt), Limit: limit, Chunk: chunk, Seal: digest.sum,
+		Judge: func(l *postgres.PlannedLetter) string {
+			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+			return string(r.Service.judge(BulkFork, l, like.PlannedAt))
+		},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	told, err := r.bulk(ctx, b)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return told, r.bulkItems(b.ID, "")
+}
+
+// A plan that nobody starts is forgotten; one that was started is kept.
+func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } }).work()
+	r.deadAll(0, 2, func(Call) Answer { return refused() })
+	idle := r.planned(everything(BulkFork))
+	used := r.ran(r.planned(everything(BulkFork)))
+	r.atRest()
+	r.stopWork()
+	ahead.Store(int64(BulkPlansKept - time.Minute))
+	r.planned(everything(BulkFork))
+	if n := r.count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
+		t.Error("a plan was forgotten before its time")
+	}
+	ahead.Store(int64(BulkPlansKept + time.Minute))
+	r.planned(everything(BulkFork))
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
+		+ (SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1)`, idle.ID); n != 0 {
+		t.Errorf("%d rows are left of a plan that nobody started", n)
+	}
+	if b, err := r.Bulk(context.Background(), "acme", used.ID); err != nil || b.Progress.Done != 2 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// A failure of which it turns out that it was done after all becomes done, and the
+// counts still add up; no other outcome changes.
+func TestAnOutcomeIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	r.deadAll(0, 3, func(Call) Answer { return refused() })
+	plan := r.planned(everything(BulkFork))
+	items, err := r.journal.BulkItemsLeft(ctx, plan.ID, 10)
+	if err != nil || len(items) != 3 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	record := func(outcomes ...string) {
+		t.Helper()
+		for n, o := range outcomes {
+			items[n].Outcome = o
+		}
+		if err := r.journal.RecordBulkItems(ctx, plan.ID, items); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record("failed", "done", "plan_stale")
+	record("failed", "failed", "done")
+	record("done", "plan_stale", "failed")
+	b, err := r.Bulk(ctx, "acme", plan.ID)
+	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if left, err := r.journal.BulkItemsLeft(ctx, plan.ID, 10); err != nil || len(left) != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
