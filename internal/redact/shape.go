@@ -13,6 +13,7 @@ var keyShapes = [...]struct {
 	{"AKIA", 16}, {"ASIA", 16}, {"AIza", 30},
 	{"ghp_", 30}, {"gho_", 30}, {"ghu_", 30}, {"ghs_", 30}, {"ghr_", 30}, {"github_pat_", 30}, {"glpat-", 16},
 	{"xoxb-", 10}, {"xoxp-", 10}, {"xoxa-", 10}, {"xoxs-", 10}, {"xapp-", 10}, {"npm_", 30},
+	{"rck_", 30}, // our own: package access
 }
 
 // jwtMin is the fewest characters of a JSON Web Token's header: an object with an algorithm in it.

@@ -51,6 +51,7 @@ func TestTextReplacesSecrets(t *testing.T) {
 		{"unclosed quote", `password="abc def`, `password="[redacted]`},
 		{"stripe key", "key sk_live_4eC39HqLyjWDarjtT1zdp7dc used", "key [redacted] used"},
 		{"AWS key", "AKIAIOSFODNN7EXAMPLE", "[redacted]"},
+		{"access key of ours", "ada's is rck_aB3dE5gH7jK9_x8Kq2LmN4pR6tV0zB1cD3fG5hJ7kM9nP2qS4uW6yA8e now", "ada's is [redacted] now"},
 		{"JWT", "got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln!", "got [redacted]!"},
 		{"private key", "a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [redacted] b"},
 		{"private key under a name", "private_key: -----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nb", "private_key: [redacted]\nb"},
@@ -104,7 +105,7 @@ func TestTextLeavesTheRest(t *testing.T) {
 		"prose":                      "the bearer of bad news, basic checks, Bearer token missing",
 		"url without a user":         "https://example.com:8443/@name?to=a@b.c",
 		"public block":               "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
-		"short look-alikes":          "sk_live_ AKIA123 eyJ.a.b",
+		"short look-alikes":          "sk_live_ AKIA123 eyJ.a.b rck_aB3dE5gH7jK9",
 		"marks":                      "[card] [iban] [redacted] Authorization: [redacted] Bearer [redacted] token=[redacted])",
 		"other alphabets":            "überweisung 支払い 🙂",
 	}
