@@ -230,6 +230,9 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if _, _, err := begin("acme", same); !errors.Is(err, ErrRequestBusy) {
 		t.Errorf("again: %v", err)
 	}
+	if _, begun, err := mine.journal.BeginRequest(ctx, mine.entry, now.Add(-requestPatience), now.Add(-RequestsKept)); err != nil || !begun {
+		t.Errorf("who entered it, and did not hear of that: %v, %v", begun, err)
+	}
 	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
 		t.Errorf("another: %v", err)
 	}

@@ -56,25 +56,25 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdat
 	if n, err := res.RowsAffected(); err != nil || n == 1 {
 		return before, n == 1, err
 	}
-	before, err = j.requestOf(ctx, q)
-	return before, false, err
+	before, holder, err := j.requestOf(ctx, q)
+	return before, holder == q.Token, err // its own: it was entered, and the answer to that was lost
 }
 
-// requestOf reads the request that has a key.
-func (j *Journal) requestOf(ctx context.Context, q Request) (before Response, err error) {
+// requestOf reads the request that has a key, and who works on it.
+func (j *Journal) requestOf(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
-	err = j.reads.QueryRowContext(ctx, `SELECT digest, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
-		Scan(&digest, &status, &before.Headers, &before.Body)
+	err = j.reads.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
+		Scan(&digest, &holder, &status, &before.Headers, &before.Body)
 	if errors.Is(err, sql.ErrNoRows) {
-		return before, ErrBusy // it was given up just now
+		return before, holder, ErrBusy // it was given up just now
 	}
 	if err != nil {
-		return before, unavailable(err)
+		return before, holder, unavailable(err)
 	}
 	copy(before.Digest[:], digest)
 	before.Status = int(status.Int64)
-	return before, nil
+	return before, holder, nil
 }
 
 // AnswerRequest keeps the answer of a request, unless somebody took it over.
