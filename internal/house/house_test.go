@@ -24,6 +24,7 @@ var arrows = map[string][]string{
 	"internal/redact":             {},
 	"internal/signature":          {},
 	"internal/archive":            {},
+	"internal/sheet":              {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
@@ -34,7 +35,7 @@ var arrows = map[string][]string{
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
 	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature"},
-	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
 }
 

@@ -31,6 +31,8 @@ type FoundLetter struct {
 	SeenAt     time.Time
 
 	Held, Eligible, Review bool
+
+	Place LetterPlace // that it was found at
 }
 
 const listedSQL = `
@@ -67,6 +69,7 @@ func (j *Journal) readLetters(ctx context.Context, places []LetterPlace) ([]Foun
 	out := make([]FoundLetter, 0, len(places))
 	for _, p := range places {
 		if l, there := byRun[p.Run]; there && l.Run.State == background.DeadLettered && l.Run.Letter != background.LetterPurged {
+			l.Place = p
 			out = append(out, l)
 		}
 	}

@@ -1,0 +1,185 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// LetterSearch asks for letters that a filter selects and that meet a condition.
+type LetterSearch struct {
+	Filter LetterFilter
+	Where  string     // see LetterExpr; empty: whatever the filter selects
+	Sort   LetterSort // NewestFirst when empty
+	After  string     // LettersFound.Next of the answer before; empty for the first
+	Limit  int        // 1 to 1000
+	Scan   int        // how many may be looked at for the answer, 1 to 100000; 20000 when 0
+}
+
+// LettersFound is what a search found as far as it looked.
+type LettersFound struct {
+	Letters   []Letter `json:"letters"`
+	Scanned   int      `json:"scanned"`        // looked at for this answer
+	Undecided int      `json:"undecided"`      // of these: left out since the condition could not be told
+	Complete  bool     `json:"complete"`       // nothing is left to look at
+	Next      string   `json:"next,omitempty"` // asks for what follows, unless it is complete
+}
+
+const (
+	maxScan     = 100_000
+	defaultScan = 20_000
+	scanPage    = 500
+	scanTime    = 3 * time.Second
+)
+
+// SearchLetters looks through the letters of a tenant that a filter selects, in order,
+// for those that meet a condition. It stops when it found as many as were asked for,
+// has looked at as many as it may, or has taken three seconds, and says so; the next
+// search goes on behind what was looked at. A letter for which the condition can't be
+// told is left out and counted.
+func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSearch) (LettersFound, error) {
+	out := LettersFound{Letters: []Letter{}}
+	if q.Scan == 0 {
+		q.Scan = defaultScan
+	}
+	if q.Scan < 1 || q.Scan > maxScan {
+		return out, &FieldError{Field: "scan", Problem: fmt.Sprintf("must be 1 to %d", maxScan)}
+	}
+	if q.Limit < 1 || q.Limit > maxLetters {
+		return out, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
+	}
+	w, err := s.walk(tenant, q.Filter, q.Where, q.Sort, q.After)
+	if err != nil {
+		return out, err
+	}
+	enough := time.NewTimer(scanTime)
+	defer enough.Stop()
+	for {
+		l, there, err := w.next(ctx, min(scanPage, q.Scan-w.scanned))
+		if err != nil {
+			return LettersFound{}, err
+		}
+		if there {
+			out.Letters = append(out.Letters, l)
+		}
+		stop := len(out.Letters) == q.Limit || w.scanned >= q.Scan
+		select {
+		case <-enough.C:
+			stop = true
+		default:
+		}
+		if out.Complete = w.done(); out.Complete || stop {
+			out.Scanned, out.Undecided = w.scanned, w.undecided
+			break
+		}
+	}
+	if !out.Complete {
+		out.Next = w.at.encode(w.list)
+	}
+	return out, nil
+}
+
+// walk goes through the letters that a filter selects, in order and page by page, and
+// gives those that meet a condition.
+type walk struct {
+	service *Service
+	tenant  string
+	filter  LetterFilter
+	order   postgres.LetterOrder
+	where   *LetterExpr // nil: all
+	list    []byte      // what its cursors belong to
+
+	at        letterCursor // behind what was looked at
+	page      []postgres.FoundLetter
+	last      postgres.LetterPlace // of the page
+	read      bool                 // a page was
+	more      bool                 // pages follow
+	scanned   int
+	undecided int
+}
+
+func (s *Service) walk(tenant string, f LetterFilter, where string, sort LetterSort, after string) (*walk, error) {
+	if sort == "" {
+		sort = NewestFirst
+	}
+	order, known := letterOrders[sort]
+	if !known {
+		return nil, &FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", LetterSorts)}
+	}
+	if err := checkLetters(tenant, f); err != nil {
+		return nil, err
+	}
+	w := &walk{service: s, tenant: tenant, filter: f, order: order, at: letterCursor{asOf: s.now()}, more: true}
+	list, err := listName(tenant, f, sort)
+	if err != nil {
+		return nil, err
+	}
+	w.list = append(append(list, "\x00where "...), where...)
+	if where != "" {
+		if w.where, err = ParseLetterExpr(where); err != nil {
+			return nil, err
+		}
+	}
+	if after != "" {
+		w.at, err = decodeLetterCursor(after, w.list)
+	}
+	return w, err
+}
+
+// done reports whether everything was looked at.
+func (w *walk) done() bool { return len(w.page) == 0 && !w.more }
+
+// next looks at the next letter; a page is of so many. It is false when the letter
+// does not meet the condition, or when there is none.
+func (w *walk) next(ctx context.Context, limit int) (Letter, bool, error) {
+	if len(w.page) == 0 {
+		if err := w.turn(ctx, limit); err != nil || len(w.page) == 0 {
+			return Letter{}, false, err
+		}
+	}
+	found := w.page[0]
+	l := w.service.letterOf(found)
+	if w.where != nil {
+		meets, err := w.where.Meets(ctx, l)
+		switch {
+		case ctx.Err() != nil:
+			return Letter{}, false, ctx.Err()
+		case err != nil:
+			w.undecided++
+		}
+		w.step(found.Place)
+		return l, meets && err == nil, nil
+	}
+	w.step(found.Place)
+	return l, true, nil
+}
+
+// step goes behind the letter at a place, and at the end of a page behind those of it
+// that are no letters any more.
+func (w *walk) step(place postgres.LetterPlace) {
+	w.scanned++
+	w.at.place = place
+	if w.page = w.page[1:]; len(w.page) == 0 {
+		w.at.place = w.last
+	}
+}
+
+// turn reads the next page. The list is brought up to date once.
+func (w *walk) turn(ctx context.Context, limit int) (err error) {
+	if !w.more {
+		return nil
+	}
+	if !w.read {
+		if err := w.service.journal.DrainLetters(ctx); err != nil {
+			return err
+		}
+		w.read = true
+	}
+	w.page, w.more, w.last, err = w.service.journal.Letters(ctx, w.tenant, w.service.selection(w.filter, w.at.asOf), w.order, w.at.place, limit)
+	if len(w.page) == 0 {
+		w.at.place = w.last
+	}
+	return err
+}
