@@ -69,6 +69,7 @@ func twice[R any](rows []*sealed, may func(*sealed) bool, narrow func([]*sealed)
 		}
 	}
 	if len(rest) > 0 {
+		slices.Sort(rest)
 		for n, a := range split(pick(rows, rest), wide) {
 			out[rest[n]] = a
 		}
@@ -77,9 +78,6 @@ func twice[R any](rows []*sealed, may func(*sealed) bool, narrow func([]*sealed)
 }
 
 func pick(rows []*sealed, at []int) []*sealed {
-	if len(at) == len(rows) {
-		return rows
-	}
 	out := make([]*sealed, len(at))
 	for n, i := range at {
 		out[n] = rows[i]

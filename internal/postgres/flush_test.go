@@ -1,0 +1,47 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lib/pq"
+	"pgregory.net/rapid"
+)
+
+// Whatever the narrow statement takes, leaves open or is refused with, each row gets
+// its own answer: the wide one's where that was asked last.
+func TestEachRowOfABatchGetsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "rows")
+		rows, number := make([]*sealed, n), map[*sealed]int{}
+		may, open := make([]bool, n), make([]bool, n)
+		for i := range rows {
+			rows[i] = &sealed{Change: &Change{}}
+			number[rows[i]] = i
+			may[i], open[i] = rapid.Bool().Draw(t, "may"), rapid.Bool().Draw(t, "open")
+		}
+		refusal := rapid.SampledFrom([]error{nil, &pq.Error{Code: "23505"}, &pq.Error{Code: "40P01"}, errors.New("gone")}).Draw(t, "refusal")
+		answers := func(of int, err error) func([]*sealed) ([]int, error) {
+			return func(asked []*sealed) ([]int, error) {
+				out := make([]int, len(asked))
+				for i, r := range asked {
+					out[i] = of + number[r]
+				}
+				return out, err
+			}
+		}
+		got := twice(rows, func(r *sealed) bool { return may[number[r]] }, answers(100, refusal),
+			func(r *sealed, _ int) bool { return open[number[r]] }, answers(200, nil))
+		for i, a := range got {
+			lostAll := may[i] && refusal != nil && refusal.Error() == "gone"
+			want := 200 + i
+			if may[i] && !open[i] && refusal == nil {
+				want = 100 + i
+			}
+			if lostAll != (a.err != nil) || !lostAll && a.value != want {
+				t.Fatalf("row %d: %d, %v; want %d", i, a.value, a.err, want)
+			}
+		}
+	})
+}
