@@ -138,7 +138,7 @@ func addFreshRun(c *binaryColumns, r *background.Run) {
 func (j *Journal) applyFresh(ctx context.Context, rows []*sealed) ([]opened, error) {
 	out := make([]opened, len(rows))
 	passOpens(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.freshOpen, freshArgs(rows), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
+	err := numbered(ctx, j.freshOpen, len(rows), freshArgs(rows), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/lib/pq/oid"
 
@@ -154,7 +155,7 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 func (j *Journal) applyHot(ctx context.Context, rows []*sealed) ([]verdict, error) {
 	out := make([]verdict, len(rows))
 	passMoves(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.hotMove, hotArgs(rows), func(n int, _ int64) { out[n-1] = written })
+	err := numbered(ctx, j.hotMove, len(rows), hotArgs(rows), func(n int, _ int64) { out[n-1] = written })
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +165,7 @@ func (j *Journal) applyHot(ctx context.Context, rows []*sealed) ([]verdict, erro
 
 // numbered runs a statement that answers with the numbers, from 1, of the rows
 // that it wrote, and one value for each.
-func numbered(ctx context.Context, q querier, args []any, each func(n int, value int64)) error {
+func numbered(ctx context.Context, q querier, rows int, args []any, each func(n int, value int64)) error {
 	res, err := q.QueryContext(ctx, "", args...)
 	if err != nil {
 		return err
@@ -175,6 +176,9 @@ func numbered(ctx context.Context, q querier, args []any, each func(n int, value
 		var value int64
 		if err := res.Scan(&n, &value); err != nil {
 			return err
+		}
+		if n < 1 || n > rows {
+			return fmt.Errorf("postgres: an answer about row %d of %d", n, rows)
 		}
 		each(n, value)
 	}

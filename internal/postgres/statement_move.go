@@ -304,8 +304,12 @@ func applyMoves(ctx context.Context, q querier, text string, rows []*sealed) ([]
 		if err != nil {
 			return nil, err
 		}
-		if out[index[kase]] = written; !fits {
-			out[index[kase]] = overHeld
+		i, ours := index[kase]
+		if !ours {
+			return nil, fmt.Errorf("postgres: an answer about case %s, which was not asked about", kase)
+		}
+		if out[i] = written; !fits {
+			out[i] = overHeld
 		}
 	}
 	passMoves(failpoint.JournalAfter, rows)
