@@ -17,7 +17,7 @@ const (
 	// A calm sweep only makes sure; when bells are missing, or Redis was away or
 	// emptied, it goes through as much as a heal within seconds asks for.
 	calmPages     = 2
-	thoroughPages = 16
+	thoroughPages = 40
 	// stuckAfter is more than asynq needs to give a dead worker's task to another.
 	stuckAfter = 3 * time.Minute
 	ringers    = 32
