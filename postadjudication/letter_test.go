@@ -153,6 +153,35 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	r.sound()
 }
 
+// Whoever finds out about a letter's money while somebody forks it is told so, and by
+// what; a finding that is in time hinders no fork.
+func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	for i := range 10 {
+		letter := r.dead(i, func(Call) Answer { return refused() })
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"})
+				var no *RefusedError
+				if err != nil && (!errors.As(err, &no) || no.Gate != GateNotOpen) {
+					t.Errorf("finding: %v", err)
+				}
+			})
+		}
+		all.Go(func() {
+			if _, err := r.Fork(ctx, "acme", letter.Run, again); err != nil {
+				t.Errorf("fork: %v", err)
+			}
+		})
+		all.Wait()
+	}
+	r.atRest()
+	r.sound()
+}
+
 func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -102,10 +103,24 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := s.settlements.record(ctx, m, as); err != nil {
+	if _, err := s.settlements.record(ctx, m, as); errors.Is(err, background.ErrLostGuard) {
+		return CaseStatus{}, s.lostTo(ctx, id, err)
+	} else if err != nil {
 		return CaseStatus{}, err
 	}
 	return s.Case(ctx, tenant, seen.Case.Subject)
+}
+
+// lostTo tells what became of a letter that was open a moment ago.
+func (s *Service) lostTo(ctx context.Context, id background.RunID, lost error) error {
+	now, err := s.journal.Snapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	if gate := open(now); gate != "" {
+		return refusedBy(gate, now)
+	}
+	return lost
 }
 
 // open is the gate of whatever needs an open letter of a settlement.
