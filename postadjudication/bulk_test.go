@@ -123,6 +123,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		r.namesThePlan(l, plan, receipts.ManualRetryRequested)
+		r.namesThePlan(l, plan, receipts.Replayed)
 	}
 	r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
 	r.sound()

@@ -127,6 +127,8 @@ func (w *bulkWork) forkAll(ctx context.Context, todo []*postgres.BulkItem) error
 	return err
 }
 
+// forkOne gives the change that forks a letter, and the receipt that the plan asked
+// for it.
 func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (postgres.Change, error) {
 	if err := w.ownQueue(s.Run.Family, f.Queue); err != nil {
 		return postgres.Change{}, err
@@ -134,7 +136,15 @@ func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (post
 	if gate := w.forkInBulk(s, f.at); gate == GateHeld {
 		return postgres.Change{}, refusedBy(gate, s.Snapshot)
 	}
-	return (&asPlanned{w.plan.ID, i.Head}).bind(f.decide)(s.Snapshot)
+	return (&asPlanned{w.plan.ID, i.Head}).bind(func(now postgres.Snapshot) (postgres.Change, error) {
+		ch, err := f.decide(now)
+		if err != nil {
+			return ch, err
+		}
+		asked := receipts.Draft{Run: i.Run, Subtype: receipts.Replayed, Actor: f.Actor, At: f.at, Payload: receipts.Payload{NewRun: f.run, Reason: f.Reason}}
+		ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
+		return ch, nil
+	})(s.Snapshot)
 }
 
 func (w *bulkWork) policyOfForks() (*retrypolicy.Policy, error) {
