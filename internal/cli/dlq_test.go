@@ -42,9 +42,9 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		t.Errorf("%d letters of unknown outcome", n)
 	}
 	errorType, _, _ := strings.Cut(letter["signature"].(string), ":")
-	all := []string{"--family", "settlement", "--type", "settlement", "--outcome", "release", "--reason", "final", "--class", "not_executed", "--error-type", errorType,
+	all := []string{"--family", "settlement", "--type", "settlement", "--outcome", "release", "--reason-code", "final", "--class", "not_executed", "--error-type", errorType,
 		"--signature", letter["signature"].(string), "--younger-than", "1d", "--min-attempts", "1", "--max-attempts", "1", "--min-amount", "1", "--currency", "USD", "--transaction", "txr_1",
-		"--dispatch", letter["dispatch_reference"].(string), "--max-replays", "0", "--held", "false", "--eligible", "false", "--review", "false", "--expiring-within", "181d", "--sort", "highest_amount"}
+		"--dispatch", letter["dispatch_reference"].(string), "--max-replays", "0", "--held=false", "--eligible=false", "--review=false", "--expiring-within", "181d", "--sort", "highest_amount"}
 	if n := len(letters(all...)); n != 1 {
 		t.Errorf("%d letters that meet every filter", n)
 	}
@@ -53,12 +53,13 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	}
 	for args, word := range map[string]string{
 		"list": "--tenant", "list --tenant acme --since yesterday": "--since", "list --tenant acme --class maybe": "--class",
-		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --sort prettiest": "--sort", "list --tenant acme --held perhaps": "--held",
+		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --sort prettiest": "--sort", "list --tenant acme --held=perhaps": "--held",
 		"list --tenant acme --min-amount lots": "--min-amount", "list --tenant acme --min-attempts 3 --max-attempts 2": "max_attempts", "list --tenant acme --older-than yore": "older-than",
 		"list --tenant acme --queue=": "--queue", "list --tenant acme --expiring-within 0s": "--expiring-within",
-		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason bored": "reason_code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "dispatch_reference",
+		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "reason_code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "dispatch_reference",
 		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
-		"fork " + run + " --tenant acme": "--actor", "bury " + run: "bury",
+		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
+		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "bury " + run: "bury",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":  "finding",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed": "moved",
 	} {

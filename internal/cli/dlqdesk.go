@@ -13,15 +13,15 @@ import (
 func (c *command) dlqHold() *cobra.Command {
 	return c.onDesk("hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
-		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
-			return s.Hold(ctx, l.tenant, l.run, postadjudication.HoldRequest{Actor: l.actor, Reason: l.reason})
+		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
+			return k.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func (c *command) dlqRelease() *cobra.Command {
 	return c.onDesk("release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
-		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
-			return s.ReleaseHold(ctx, l.tenant, l.run, postadjudication.HoldRequest{Actor: l.actor, Reason: l.reason})
+		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
+			return k.Release(ctx, l.run, l.reason)
 		})
 }
 
@@ -30,13 +30,12 @@ func (c *command) dlqMark() *cobra.Command {
 	q := postadjudication.MarkRequest{}
 	cmd := c.onDesk("mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
-		func(ctx context.Context, s *postadjudication.Service, l onLetter) (postadjudication.Desk, error) {
-			q.Actor, q.Reason = l.actor, l.reason
-			return s.Mark(ctx, l.tenant, l.run, q)
+		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
+			q.Reason = l.reason
+			return k.Mark(ctx, l.run, q)
 		})
-	f := cmd.Flags()
-	f.StringVar(&eligible, "eligible", "", "worth another try: true or false")
-	f.StringVar(&review, "review", "", "a person should look first: true or false")
+	yesOr(cmd.Flags(), &eligible, "eligible", "worth another try")
+	yesOr(cmd.Flags(), &review, "review", "a person should look first")
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(flag("--eligible", eligible, &q.ReprocessEligible), flag("--review", review, &q.ManualReviewRequired)); err != nil {
@@ -52,18 +51,15 @@ people and rules; they open no gate.`,
 
 // onDesk is a command that says something of one letter, and shows what is said of it
 // then.
-func (c *command) onDesk(use, short, long string, act func(context.Context, *postadjudication.Service, onLetter) (postadjudication.Desk, error)) *cobra.Command {
+func (c *command) onDesk(use, short, long string, act func(context.Context, clerk, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
 	var l onLetter
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := l.check(cmd, args[0]); err != nil {
-				return err
-			}
-			return c.withService(cmd, l.Options, l.tenant, func(ctx context.Context, s *postadjudication.Service) error {
-				desk, err := act(ctx, s, l)
+			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) error {
+				desk, err := act(ctx, k, &l)
 				if err != nil {
-					return missing(err, l.tenant, "run "+args[0])
+					return err
 				}
 				if c.json {
 					return c.answer(desk)

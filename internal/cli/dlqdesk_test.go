@@ -33,23 +33,25 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	}
 	order("hold", run).wants(t, "hold", 0, "")
 	order("hold", run).wants(t, "hold again", 1, "held")
-	if marked := order("mark", run, "--eligible", "true", "--json"); marked.object(t)["reprocess_eligible"] != true || marked.object(t)["held"] != true {
+	if marked := order("mark", run, "--eligible", "--json"); marked.object(t)["reprocess_eligible"] != true || marked.object(t)["held"] != true {
 		t.Errorf("%s", marked.out)
 	}
-	if n := len(letters("--held", "true", "--eligible", "true")); n != 1 {
+	if n := len(letters("--held", "--eligible")); n != 1 {
 		t.Errorf("%d letters are listed as held and marked", n)
 	}
 	order("mark", run).wants(t, "no mark", 2, "--eligible")
-	order("mark", run, "--review", "maybe").wants(t, "no mark", 2, "--review")
+	order("mark", run, "--review=maybe").wants(t, "no mark", 2, "--review")
 	archive := filepath.Join(t.TempDir(), "archive")
-	order("purge", "--archive", archive).wants(t, "no filter", 2, "filter")
-	order("purge", "--archive", archive, "--reason-code", "bored").wants(t, "a bad filter", 2, "reason_code")
-	plan := order("purge", "--archive", archive, "--transaction", "txr_1", "--json")
+	order("purge", "--archive", archive, "--yes").wants(t, "no filter", 2, "filter")
+	order("purge", "--archive", archive, "--transaction", "txr_1").wants(t, "nobody to ask", 2, "--yes")
+	order("purge", "--archive", archive, "--transaction", "txr_1", "--yes", "--dry-run").wants(t, "both", 2, "--dry-run")
+	order("purge", "--archive", archive, "--yes", "--reason-code", "bored").wants(t, "a bad filter", 2, "reason_code")
+	plan := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run", "--json")
 	if plan.wants(t, "plan", 0, ""); plan.object(t)["letters"] != 0.0 || plan.object(t)["held"] != 1.0 {
 		t.Errorf("%s", plan.out)
 	}
 	order("release", run).wants(t, "release", 0, "")
-	if shown := order("purge", "--archive", archive, "--transaction", "txr_1"); !strings.Contains(shown.out, "1 letter would be removed") || !strings.Contains(shown.out, "USD") {
+	if shown := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run"); !strings.Contains(shown.out, "1 letter would be removed") || !strings.Contains(shown.out, "USD") {
 		t.Errorf("%s", shown.out)
 	}
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--confirm", "2").wants(t, "another number", 2, "confirm")
@@ -62,8 +64,9 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	}
 	order("hold", run).wants(t, "hold of what is gone", 1, "no")
 	order("clear", "--archive", archive, "--confirm", "yes").wants(t, "another word", 2, "confirm")
-	p.run("", "dlq", "clear", "--tenant", "acme", "--confirm", "settlement").wants(t, "nobody", 2, "--actor")
-	order("clear", "--archive", archive, "--confirm", "settlement").wants(t, "clear", 0, "")
+	p.run("", "dlq", "clear", "--tenant", "acme", "--confirm", "settlement").wants(t, "no reason", 2, "--reason")
+	p.run("", "dlq", "clear", "--tenant", "acme", "--confirm", "settlement", "--reason", "x").wants(t, "nobody", 2, "--actor")
+	order("clear", "--archive", archive, "--yes").wants(t, "clear", 0, "")
 	if n := len(letters("--standing", "")); n != 0 {
 		t.Errorf("%d letters are left", n)
 	}

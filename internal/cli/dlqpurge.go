@@ -3,14 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
@@ -18,17 +19,42 @@ import (
 
 // removal are the flags of commands that remove letters.
 type removal struct {
-	app.Options
-	tenant, actor, reason, confirm string
+	office
+	reason, confirm string
+	yes, dry        bool
 }
 
 func (r *removal) bind(f *pflag.FlagSet, confirm string) {
-	r.BindServers(f)
-	r.BindArchive(f)
-	tenantFlag(f, &r.tenant)
-	f.StringVar(&r.actor, "actor", "", "who asks; needed to remove anything")
-	f.StringVar(&r.reason, "reason", "", "why; needed to remove anything")
-	f.StringVar(&r.confirm, "confirm", "", confirm)
+	r.bindActor(f)
+	archive := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r.BindArchive(archive)
+	r.local(f, archive)
+	f.StringVar(&r.reason, "reason", "", "why (required)")
+	f.BoolVar(&r.dry, "dry-run", false, "only say what would be removed")
+	f.StringVar(&r.confirm, "confirm", "", confirm+": does it without asking, and only if that is right")
+	yesFlag(f, &r.yes)
+}
+
+// check refuses what is missing. To look at what would be removed takes no reason.
+func (r *removal) check(c *command, cmd *cobra.Command) error {
+	if r.dry {
+		r.acts = false
+		if r.yes || r.confirm != "" {
+			return usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
+		}
+		return nil
+	}
+	if err := needReason(cmd, r.reason); err != nil {
+		return err
+	}
+	return c.mayAsk(cmd, r.yes || r.confirm != "")
+}
+
+// removing letters: to plan it, and to do it when that is confirmed by a word.
+type remover struct {
+	plan func(context.Context, clerk) (postadjudication.PurgePlan, error)
+	word func(postadjudication.PurgePlan) string
+	do   func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error)
 }
 
 func (c *command) dlqPurge() *cobra.Command {
@@ -36,33 +62,27 @@ func (c *command) dlqPurge() *cobra.Command {
 	var letters letterFlags
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: exactly(),
-		Long: `Remove the open dead letters that a filter selects. Without --confirm it only says what
-would be removed; with it, it removes exactly as many, or nothing. Held letters and
-those of unknown money are never touched; cases, reservations and receipts stay.`,
+		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
+are and said yes. Held letters and those of unknown money are never touched; cases,
+reservations and receipts stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err != nil {
 				return usage(cmd, err)
 			}
-			q := postadjudication.PurgeRequest{Actor: r.actor, Reason: r.reason, Filter: filter, Confirm: r.confirm}
-			return c.remove(cmd, r,
-				func(ctx context.Context, s *postadjudication.Service) (postadjudication.PurgePlan, error) {
-					return s.PlanPurge(ctx, r.tenant, q)
+			q := postadjudication.PurgeRequest{Reason: r.reason, Filter: filter}
+			return c.remove(cmd, &r, remover{
+				func(ctx context.Context, k clerk) (postadjudication.PurgePlan, error) { return k.PlanPurge(ctx, q) },
+				func(p postadjudication.PurgePlan) string { return strconv.Itoa(p.Letters) },
+				func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error) {
+					q.Confirm = word
+					return k.Purge(ctx, q)
 				},
-				func(ctx context.Context, s *postadjudication.Service) (postadjudication.Purged, error) {
-					return s.Purge(ctx, r.tenant, q)
-				})
+			})
 		},
 	}
 	r.bind(cmd.Flags(), "the number of letters to be removed")
-	filters := pflag.NewFlagSet("", pflag.ContinueOnError)
-	letters.bind(filters)
-	filters.VisitAll(func(f *pflag.Flag) {
-		if f.Name == "reason" {
-			f.Name = "reason-code" // --reason is why they are removed
-		}
-		cmd.Flags().AddFlag(f)
-	})
+	letters.bind(cmd.Flags())
 	return cmd
 }
 
@@ -71,18 +91,19 @@ func (c *command) dlqClear() *cobra.Command {
 	var family string
 	cmd := &cobra.Command{
 		Use: "clear", Short: "Remove all open dead letters of a family", Args: exactly(),
-		Long: `Remove all open dead letters of a family of a tenant. Without --confirm it only says
-what would be removed. Held letters and those of unknown money are never touched;
-cases, reservations and receipts stay.`,
+		Long: `Remove all open dead letters of a family of a tenant, once you have seen how many they
+are and said yes. Held letters and those of unknown money are never touched; cases,
+reservations and receipts stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := postadjudication.ClearRequest{Actor: r.actor, Reason: r.reason, Family: family, Confirm: r.confirm}
-			return c.remove(cmd, r,
-				func(ctx context.Context, s *postadjudication.Service) (postadjudication.PurgePlan, error) {
-					return s.PlanClear(ctx, r.tenant, q)
+			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
+			return c.remove(cmd, &r, remover{
+				func(ctx context.Context, k clerk) (postadjudication.PurgePlan, error) { return k.PlanClear(ctx, q) },
+				func(postadjudication.PurgePlan) string { return family },
+				func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error) {
+					q.Confirm = word
+					return k.Clear(ctx, q)
 				},
-				func(ctx context.Context, s *postadjudication.Service) (postadjudication.Purged, error) {
-					return s.Clear(ctx, r.tenant, q)
-				})
+			})
 		},
 	}
 	r.bind(cmd.Flags(), "the name of the family")
@@ -90,21 +111,27 @@ cases, reservations and receipts stay.`,
 	return cmd
 }
 
-// remove removes letters when that is confirmed, else says what would be removed.
-func (c *command) remove(cmd *cobra.Command, r removal, plan func(context.Context, *postadjudication.Service) (postadjudication.PurgePlan, error),
-	do func(context.Context, *postadjudication.Service) (postadjudication.Purged, error)) error {
-	if r.confirm != "" && (r.actor == "" || r.reason == "") {
-		return usage(cmd, errors.New("--actor and --reason are needed"))
+// remove removes letters once that is confirmed, or says what would be removed.
+func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
+	if err := r.check(c, cmd); err != nil {
+		return err
 	}
-	return c.withService(cmd, r.Options, r.tenant, func(ctx context.Context, s *postadjudication.Service) error {
-		if r.confirm == "" {
-			would, err := plan(ctx, s)
+	return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
+		word := r.confirm
+		if word == "" {
+			would, err := do.plan(ctx, k)
 			if err != nil {
 				return err
 			}
-			return c.showPlan(would)
+			if r.dry {
+				return c.showPlan(would)
+			}
+			if err := c.confirm(wouldGo(would), r.yes); err != nil {
+				return err
+			}
+			word = do.word(would)
 		}
-		did, err := do(ctx, s)
+		did, err := do.do(ctx, k, word)
 		if err != nil {
 			return err
 		}
@@ -117,20 +144,29 @@ func (c *command) remove(cmd *cobra.Command, r removal, plan func(context.Contex
 	})
 }
 
+// showPlan says what would be removed.
 func (c *command) showPlan(p postadjudication.PurgePlan) error {
 	if c.json {
 		return c.answer(p)
 	}
-	var money []string
-	for _, currency := range slices.Sorted(maps.Keys(p.Money)) {
-		money = append(money, settlement.Money{Minor: p.Money[currency], Currency: currency}.String())
-	}
 	out := screen.New(c.Out)
-	stays := "nothing"
-	if len(money) > 0 {
-		stays = strings.Join(money, ", ")
-	}
-	out.Text("%s would be removed, for which %s stays reserved. Nothing was changed: add --confirm.", plural(p.Letters, "letter"), stays)
-	out.Text("%d held and %d of unknown money would be passed by.", p.Held, p.Unknown)
+	out.Text("%s Nothing was changed.", wouldGo(p))
 	return out.Err()
+}
+
+func wouldGo(p postadjudication.PurgePlan) string {
+	return fmt.Sprintf("%s would be removed, for which %s stays reserved; %d held and %d of unknown money would be passed by.",
+		plural(p.Letters, "letter"), sums(p.Money), p.Held, p.Unknown)
+}
+
+// sums are amounts by currency, for people.
+func sums(money map[string]int64) string {
+	var out []string
+	for _, currency := range slices.Sorted(maps.Keys(money)) {
+		out = append(out, settlement.Money{Minor: money[currency], Currency: currency}.String())
+	}
+	if len(out) == 0 {
+		return "nothing"
+	}
+	return strings.Join(out, ", ")
 }

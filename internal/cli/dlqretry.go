@@ -2,44 +2,158 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// retryFlags are the flags of a retry: of one job, or of many letters.
+type retryFlags struct {
+	one                onLetter
+	many               bulkFlags
+	policy             policyFlags
+	yes, force, detach bool
+}
+
 func (c *command) dlqRetry() *cobra.Command {
-	var l onLetter
+	var r retryFlags
 	cmd := &cobra.Command{
-		Use: "retry RUN", Short: "Try a job again by any of its run ids", Args: exactly("RUN"),
+		Use: "retry [RUN]", Short: "Try a job again by any of its run ids, or many letters at once",
 		Long: `Try a job again by any of its run ids: the one it first had, or that of a fork. Its
 newest run is forked, if that is an open dead letter, with the policy that it had.
-"recourse status" shows what became of each run.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := l.check(cmd, args[0]); err != nil {
-				return err
+"recourse status" shows what became of each run.
+
+Without RUN all letters are tried that a filter selects (or --all) and that are worth
+another try, as one plan: you see it first. --force tries those, too, whose marks, or
+whose death, say that it is not worth while; it opens no gate that keeps money.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage(cmd, errors.New("one argument too many: "+args[1]))
 			}
-			return c.withService(cmd, l.Options, l.tenant, func(ctx context.Context, service *postadjudication.Service) error {
-				made, err := service.Retry(ctx, l.tenant, l.run, l.actor, l.reason)
-				if err != nil {
-					return missing(err, l.tenant, "run "+args[0])
-				}
-				line, err := service.Lineage(ctx, l.tenant, made.Run)
-				if err != nil {
-					return err
-				}
-				if c.json {
-					return c.answer(map[string]any{
-						"run_id": made.Run, "case_id": made.Case, "root_run_id": line.Root, "state": made.State, "replay_count": line.Replays,
-					})
-				}
-				s := screen.New(c.Out)
-				s.Text("Job %s is tried again, by run %s. It was replayed %s.", line.Root, made.Run, plural(line.Replays, "time"))
-				return s.Err()
-			})
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.retryMany(cmd, &r)
+			}
+			return c.retryOne(cmd, &r, args[0])
 		},
 	}
-	l.bind(cmd)
+	r.one.bind(cmd)
+	f := cmd.Flags()
+	r.many.bind(f)
+	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's)")
+	f.BoolVar(&r.force, "force", false, "whatever the marks say")
+	detachFlag(cmd, &r.detach)
+	yesFlag(f, &r.yes)
 	return cmd
+}
+
+// retryOne tries one job again. What selects letters is not for it.
+func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error {
+	var selects error
+	r.many.own.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			selects = errors.New("RUN and --" + f.Name + " exclude each other: that selects letters")
+		}
+	})
+	if selects != nil {
+		return usage(cmd, selects)
+	}
+	return c.withLetter(cmd, &r.one, run, func(ctx context.Context, k clerk) error {
+		made, err := r.again(ctx, cmd, k)
+		if err != nil {
+			return err
+		}
+		now, err := k.Run(ctx, made.Run)
+		if err != nil {
+			return err
+		}
+		root := made.Run
+		if len(now.Parents) > 0 {
+			root = now.Parents[0]
+		}
+		if c.json {
+			return c.answer(map[string]any{
+				"run_id": made.Run, "case_id": made.Case, "root_run_id": root, "state": made.State, "replay_count": now.Replays,
+			})
+		}
+		s := screen.New(c.Out)
+		s.Text("Job %s is tried again, by run %s. It was replayed %s.", root, made.Run, plural(now.Replays, "time"))
+		return s.Err()
+	})
+}
+
+// again forks the newest run of a job; with other attempts, when they are given.
+func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, k clerk) (api.Forked, error) {
+	if !cmd.Flags().Changed("max-retries") {
+		return k.Retry(ctx, r.one.run, r.one.reason)
+	}
+	if r.policy.attempts < 1 {
+		return api.Forked{}, usage(cmd, errors.New("--max-retries must be at least 1"))
+	}
+	now, err := k.Run(ctx, r.one.run)
+	if n := len(now.Forks); n > 0 && err == nil {
+		now, err = k.Run(ctx, now.Forks[n-1])
+	}
+	if err != nil {
+		return api.Forked{}, err
+	}
+	policy := now.Policy
+	policy.MaxRetryAttempts = r.policy.attempts
+	return k.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
+}
+
+// retryMany tries the letters that are selected again, as a plan that is shown first.
+func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
+	q, err := r.many.request(cmd, r.one.reason)
+	if err != nil {
+		return err
+	}
+	if err := r.worthWhile(cmd, &q); err != nil {
+		return err
+	}
+	if err := c.mayAsk(cmd, r.yes); err != nil {
+		return err
+	}
+	return c.withClerk(cmd, &r.one.office, func(ctx context.Context, k clerk) error {
+		if err := r.policy.forks(ctx, cmd, k, &q); err != nil {
+			return err
+		}
+		plan, err := k.PlanBulk(ctx, q)
+		if err != nil {
+			return err
+		}
+		if plan.Ready == 0 {
+			return c.tellBulk(plan)
+		}
+		if err := c.confirm(wouldDo(plan), r.yes); err != nil {
+			return err
+		}
+		return c.startBulk(ctx, k, plan.ID, plan.Hash, r.detach)
+	})
+}
+
+// worthWhile adds to what selects letters that trying them again is worth while.
+func (r *retryFlags) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest) error {
+	q.Action = postadjudication.BulkFork
+	switch said := q.Filter.Reprocess; {
+	case r.force && said != nil:
+		return usage(cmd, errors.New("--force and --eligible exclude each other"))
+	case r.force || said != nil:
+		return nil
+	}
+	selects := q.Filter
+	selects.Standing = ""
+	if selects == (postadjudication.LetterFilter{}) && !q.All {
+		return usage(cmd, errors.New("RUN, a filter or --all is needed"))
+	}
+	yes := true
+	q.Filter.Reprocess, q.All = &yes, false
+	return nil
 }

@@ -64,9 +64,9 @@ func TestPolicyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"policy set --tenant t --actor a --reason b":                "nothing to set",
 		"policy set --actor a --reason b --max-attempts 4":          "--tenant is missing",
 		"policy set --tenant t --actor a --reason b --base-delay 0": "--base-delay is zero",
-		"dlq retry": "RUN is missing",
+		"dlq retry": "--reason is missing",
 		"dlq retry x --tenant t --actor a --reason b":               "no run id",
-		"dlq retry 019a0000-0000-7000-8000-000000000000 --tenant t": "--actor and --reason",
+		"dlq retry 019a0000-0000-7000-8000-000000000000 --tenant t": "--reason",
 	} {
 		execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).wants(t, args, 2, word)
 	}

@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqBulk() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "bulk", Short: "Do one thing with many dead letters: plan it, look at the plan, let it run", Args: c.noSuch,
+		Long: `Do one thing with many dead letters. "plan" stores which letters are meant and says how
+many they are, what money is in them and what would be refused now; "run" takes the
+plan's hash, which says that you have seen that. A running server does the work, ten
+letters at once; it survives restarts, acts on no letter twice, and leaves alone what
+somebody else has moved since the plan was made.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.bulkPlan(), c.bulkRun(), c.bulkShow(), c.bulkItems(), c.bulkList(),
+		c.bulkTurn(pauseBulk, "Let a running plan stop within a second"), c.bulkTurn(resumeBulk, "Let a paused plan go on"), c.bulkTurn(cancelBulk, "End a plan for good; what was done stays done"))
+	return cmd
+}
+
+// bulkFlags are the flags that say which letters a plan is about, and how it is to be
+// worked on.
+type bulkFlags struct {
+	letterFlags
+	q postadjudication.BulkRequest
+}
+
+func (b *bulkFlags) bind(f *pflag.FlagSet) {
+	b.letterFlags.bind(f)
+	f.BoolVar(&b.q.All, "all", false, "all open letters, in the place of a filter")
+	f.Int64Var(&b.q.Limit, "limit", 0, "at most so many letters, the oldest (0: all)")
+	f.IntVar(&b.q.Parallel, "parallel", 10, "letters worked on at once, 1 to 64")
+	f.IntVar(&b.q.Throttle, "throttle", 0, "letters a second (0: as fast as it goes)")
+}
+
+// request is what the flags ask for.
+func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication.BulkRequest, error) {
+	if err := needReason(cmd, reason); err != nil {
+		return b.q, err
+	}
+	filter, err := b.letterFlags.read()
+	if cmd.Flags().Changed("parallel") && b.q.Parallel < 1 {
+		err = errors.Join(err, errors.New("--parallel must be at least 1"))
+	}
+	if err != nil {
+		return b.q, usage(cmd, err)
+	}
+	if b.q.All && filter == (postadjudication.LetterFilter{Standing: filter.Standing}) {
+		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
+	}
+	b.q.Filter, b.q.Reason = filter, reason
+	return b.q, nil
+}
+
+func (c *command) bulkPlan() *cobra.Command {
+	var o office
+	var b bulkFlags
+	var p policyFlags
+	var reason, eligible, review string
+	actions := make([]string, len(postadjudication.BulkActions))
+	for i, a := range postadjudication.BulkActions {
+		actions[i] = string(a)
+	}
+	cmd := &cobra.Command{
+		Use: "plan ACTION", Short: "Plan " + strings.Join(actions, ", ") + " for the letters that a filter selects", Args: exactly("ACTION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := b.request(cmd, reason)
+			if err != nil {
+				return err
+			}
+			q.Action = postadjudication.BulkAction(args[0])
+			if err := errors.Join(oneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
+				return usage(cmd, err)
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				if err := p.forks(ctx, cmd, k, &q); err != nil {
+					return err
+				}
+				plan, err := k.PlanBulk(ctx, q)
+				if err != nil {
+					return err
+				}
+				return c.tellBulk(plan)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.bindActor(f)
+	b.bind(f)
+	f.StringVar(&reason, "reason", "", "why (required)")
+	f.StringVar(&b.q.Queue, "to-queue", "", "of forks: another queue of the family, such as settlement:1")
+	f.IntVar(&p.attempts, "max-retries", 0, "of forks: attempts in all of each new run (0: as the letter's)")
+	yesOr(f, &eligible, "set-eligible", "of marks: worth another try")
+	yesOr(f, &review, "set-review", "of marks: a person should look first")
+	return cmd
+}
+
+// forks sets the policy of the forks of a plan, when one is asked for: that of the
+// family's new runs, with as many attempts.
+func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, k clerk, q *postadjudication.BulkRequest) error {
+	if !cmd.Flags().Changed("max-retries") {
+		return nil
+	}
+	if p.attempts < 1 {
+		return usage(cmd, errors.New("--max-retries must be at least 1"))
+	}
+	family := q.Filter.Family
+	if family == "" {
+		family = postadjudication.Family
+	}
+	policy, err := policyOf(ctx, k, family)
+	policy.MaxRetryAttempts = p.attempts
+	q.Policy = &policy
+	return err
+}
+
+// onBulk is a command about one plan.
+func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, cmd *cobra.Command, k clerk, id uuid.UUID) error) *cobra.Command {
+	var o office
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: exactly("PLAN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := uuid.Parse(args[0])
+			if err != nil || len(args[0]) != 36 {
+				return usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				return o.gone(work(ctx, cmd, k, id), "plan "+args[0])
+			})
+		},
+	}
+	if acts {
+		o.bindActor(cmd.Flags())
+	} else {
+		o.bind(cmd.Flags())
+	}
+	return cmd
+}
+
+// before adds a check of the flags to a command.
+func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+func (c *command) bulkTurn(turn bulkTurn, short string) *cobra.Command {
+	var reason string
+	cmd := c.onBulk(string(turn)+" PLAN", short, true, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+		b, err := k.TurnBulk(ctx, id, turn, reason)
+		if err != nil {
+			return err
+		}
+		return c.tellBulk(b)
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
+	return before(cmd, func(cmd *cobra.Command) error { return needReason(cmd, reason) })
+}
+
+func (c *command) bulkShow() *cobra.Command {
+	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+		b, err := k.Bulk(ctx, id)
+		if err != nil {
+			return err
+		}
+		return c.tellBulk(b)
+	})
+}
+
+func (c *command) bulkItems() *cobra.Command {
+	var outcome, after string
+	var limit int
+	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+		page, err := k.BulkItems(ctx, id, outcome, after, limit)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return c.answer(page)
+		}
+		return showBulkItems(screen.New(c.Out), page)
+	})
+	f := cmd.Flags()
+	f.StringVar(&outcome, "result", "", "only pending, done, refused, refused:<gate>, plan_stale or failed")
+	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
+	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
+	return cmd
+}
+
+func (c *command) bulkList() *cobra.Command {
+	var o office
+	var after string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List plans, the newest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				page, err := k.Bulks(ctx, after)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(page)
+				}
+				return showBulks(screen.New(c.Out), page)
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
+	return cmd
+}
+
+// tellBulk is the answer of commands that leave one plan.
+func (c *command) tellBulk(b postadjudication.Bulk) error {
+	if c.json {
+		return c.answer(b)
+	}
+	s := screen.New(c.Out)
+	showBulk(s, b)
+	if b.State == postadjudication.BulkPlanned {
+		s.Text("Nothing was done yet. To let it run: %s", fmt.Sprintf("recourse dlq bulk run %s --hash %s", b.ID, b.Hash))
+	}
+	return s.Err()
+}

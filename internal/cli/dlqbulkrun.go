@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// bulkLook is how often a plan that runs is looked at.
+const bulkLook = 250 * time.Millisecond
+
+func (c *command) bulkRun() *cobra.Command {
+	var hash string
+	var yes, detach bool
+	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+		b, err := k.Bulk(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := c.confirm(wouldDo(b), yes); err != nil {
+			return err
+		}
+		return c.startBulk(ctx, k, id, hash, detach)
+	})
+	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
+	detachFlag(cmd, &detach)
+	yesFlag(cmd.Flags(), &yes)
+	return before(cmd, func(cmd *cobra.Command) error {
+		if hash == "" {
+			return usage(cmd, errors.New("--hash is missing: it stands in the plan"))
+		}
+		return c.mayAsk(cmd, yes)
+	})
+}
+
+func detachFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "detach", false, "do not wait for its end")
+}
+
+func wouldDo(b postadjudication.Bulk) string {
+	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, plural(int(b.Items), "letter"), b.Ready, sums(b.Money))
+}
+
+// startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
+// To end the waiting ends nothing else.
+func (c *command) startBulk(ctx context.Context, k clerk, id uuid.UUID, hash string, detach bool) error {
+	b, err := k.RunBulk(ctx, id, hash)
+	if err != nil {
+		return err
+	}
+	if !detach {
+		if b, err = c.awaitBulk(ctx, k, b); err != nil {
+			return err
+		}
+	}
+	if err := c.tellBulk(b); err != nil {
+		return err
+	}
+	if b.State == postadjudication.BulkDone && b.Progress.Done < b.Ready {
+		return fmt.Errorf("%d of %d letters that could be done were not: recourse dlq bulk items %s", b.Ready-b.Progress.Done, b.Ready, b.ID)
+	}
+	return nil
+}
+
+// awaitBulk looks at a plan until it stands still.
+func (c *command) awaitBulk(ctx context.Context, k clerk, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+	bar := screen.NewProgress(c.Err, string(b.Action), int(b.Items))
+	tick := time.NewTicker(bulkLook)
+	defer tick.Stop()
+	for b.State == postadjudication.BulkRunning {
+		if err := bar.At(int(b.Items - b.Progress.Pending)); err != nil {
+			return b, err
+		}
+		select {
+		case <-ctx.Done():
+			c.note(fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s", b.ID))
+			return b, errors.Join(ctx.Err(), bar.End())
+		case <-tick.C:
+		}
+		var err error
+		if b, err = k.Bulk(ctx, b.ID); err != nil {
+			return b, errors.Join(err, bar.End())
+		}
+	}
+	return b, bar.End()
+}

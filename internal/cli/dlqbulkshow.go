@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func showBulk(s *screen.Screen, b postadjudication.Bulk) {
+	rows := [][]string{
+		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
+		{"letters", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
+	}
+	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
+		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
+	}
+	if b.StartedBy != "" {
+		p := b.Progress
+		rows = append(rows, []string{"started by", b.StartedBy},
+			[]string{"so far", fmt.Sprintf("%d done, %d refused, %d changed since the plan, %d failed, %d to do", p.Done, p.Refused, p.PlanStale, p.Failed, p.Pending)})
+	}
+	if b.ChangedBy != "" {
+		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"hash", b.Hash}))
+}
+
+func showBulks(s *screen.Screen, page postadjudication.BulkPage) error {
+	if len(page.Bulks) == 0 {
+		s.Text("No plans.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Bulks))
+	for i, b := range page.Bulks {
+		rows[i] = []string{b.ID.String(), b.PlannedAt.Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
+	}
+	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned"}, {Name: "Does"}, {Name: "Stands"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}
+
+func showBulkItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
+	if len(page.Items) == 0 {
+		s.Text("No such letters.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Items))
+	for i, item := range page.Items {
+		became, money := string(item.Outcome), "-"
+		if item.Gate != "" {
+			became += " by " + string(item.Gate)
+		}
+		if !item.NewRun.IsZero() {
+			became += ", as run " + item.NewRun.String()
+		}
+		if item.Error != "" {
+			became += ": " + item.Error
+		}
+		if item.Currency != "" {
+			money = settlement.Money{Minor: item.Amount, Currency: item.Currency}.String()
+		}
+		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Run.String(), money, became}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Became", Wraps: true}}, rows)
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// clerk does what the commands of dead letters ask, for one tenant and in one
+// principal's name: on the library, or by asking a server. It refuses with the same
+// errors either way. The actor of a request is the clerk's to fill in.
+type clerk interface {
+	letterReader
+	letterMender
+	letterRemover
+	bulkKeeper
+	Close() error
+}
+
+type letterReader interface {
+	Letters(context.Context, postadjudication.LetterQuery) (postadjudication.LetterPage, error)
+	Count(context.Context, postadjudication.LetterFilter) (postadjudication.LetterCount, error)
+	Inspect(context.Context, receipts.RunID) (postadjudication.Inspection, error)
+	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
+	Policies(context.Context) ([]postadjudication.FamilyPolicy, error)
+}
+
+type letterMender interface {
+	Fork(context.Context, receipts.RunID, postadjudication.ForkRequest) (api.Forked, error)
+	Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error)
+	Reconcile(context.Context, receipts.RunID, postadjudication.Finding) (postadjudication.CaseStatus, error)
+	Lookup(context.Context, receipts.RunID) (postadjudication.CaseStatus, error)
+	Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
+	Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
+	Mark(context.Context, receipts.RunID, postadjudication.MarkRequest) (postadjudication.Desk, error)
+}
+
+type letterRemover interface {
+	PlanPurge(context.Context, postadjudication.PurgeRequest) (postadjudication.PurgePlan, error)
+	Purge(context.Context, postadjudication.PurgeRequest) (postadjudication.Purged, error)
+	PlanClear(context.Context, postadjudication.ClearRequest) (postadjudication.PurgePlan, error)
+	Clear(context.Context, postadjudication.ClearRequest) (postadjudication.Purged, error)
+}
+
+type bulkKeeper interface {
+	PlanBulk(context.Context, postadjudication.BulkRequest) (postadjudication.Bulk, error)
+	RunBulk(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error)
+	TurnBulk(ctx context.Context, id uuid.UUID, turn bulkTurn, reason string) (postadjudication.Bulk, error)
+	Bulk(context.Context, uuid.UUID) (postadjudication.Bulk, error)
+	Bulks(ctx context.Context, after string) (postadjudication.BulkPage, error)
+	BulkItems(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (postadjudication.BulkItemPage, error)
+}
+
+// bulkTurn is a change of where a plan stands.
+type bulkTurn string
+
+const (
+	pauseBulk  bulkTurn = "pause"
+	resumeBulk bulkTurn = "resume"
+	cancelBulk bulkTurn = "cancel"
+)
+
+// KeyVariable names the access key that is shown to a server. It is no flag: flags are
+// seen by whoever lists processes.
+const KeyVariable = "RECOURSE_KEY"
+
+// office are the flags that say where the letters are, and in whose name something is
+// done: at a server its key says whose letters and in whose name.
+type office struct {
+	app.Options
+	server, tenant, actor string
+	acts                  bool
+	here                  []string // names of the flags that mean nothing to a server
+}
+
+// bind defines the flags of commands that look.
+func (o *office) bind(f *pflag.FlagSet) {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.BindServers(own)
+	o.local(f, own)
+	f.StringVar(&o.server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
+	f.StringVar(&o.tenant, "tenant", "", "whose letters (required; with --server the key says it)")
+}
+
+// bindActor defines the flags of commands that act.
+func (o *office) bindActor(f *pflag.FlagSet) {
+	o.bind(f)
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.StringVar(&o.actor, "actor", "", "who asks (required; with --server it is the key's principal)")
+	o.local(f, own)
+	o.acts = true
+}
+
+// local adds flags that are not for servers.
+func (o *office) local(to, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) { o.here = append(o.here, f.Name) })
+	to.AddFlagSet(flags)
+}
+
+// check refuses flags that do not go together.
+func (o *office) check(cmd *cobra.Command) error {
+	if o.server == "" {
+		if o.acts && o.actor == "" {
+			return usage(cmd, errors.New("--actor is missing"))
+		}
+		return needTenant(cmd, o.tenant)
+	}
+	for _, name := range o.here {
+		if cmd.Flags().Changed(name) {
+			return usage(cmd, fmt.Errorf("--%s is not for --server: leave it out", name))
+		}
+	}
+	return nil
+}
+
+// withClerk finds the clerk that the flags name, and lets it go after the work.
+func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Context, clerk) error) (err error) {
+	if err := o.check(cmd); err != nil {
+		return err
+	}
+	var found clerk
+	if o.server != "" {
+		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant)
+	} else {
+		found, err = c.openOwn(cmd.Context(), o)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	return work(cmd.Context(), found)
+}
+
+// gone says in a person's words that there is no such thing.
+func (o *office) gone(err error, what string) error {
+	if o.tenant != "" {
+		return missing(err, o.tenant, what)
+	}
+	if errors.Is(err, postadjudication.ErrNotFound) {
+		return &exit{exitFailed, errors.New("the key's tenant has no " + what)}
+	}
+	return err
+}
+
+// policyOf is the policy of a family's new runs: what a change of it starts from.
+func policyOf(ctx context.Context, k clerk, family string) (retrypolicy.Policy, error) {
+	all, err := k.Policies(ctx)
+	for _, p := range all {
+		if p.Family == family {
+			return p.Policy, err
+		}
+	}
+	return retrypolicy.Policy{}.Normalize(), err
+}

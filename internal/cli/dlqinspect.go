@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func (c *command) dlqInspect() *cobra.Command {
+	var o office
+	cmd := &cobra.Command{
+		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: exactly("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, err := receipts.ParseRunID(args[0])
+			if err != nil {
+				return usage(cmd, errors.New("RUN is no run id: "+args[0]))
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.Inspect(ctx, run)
+				if err != nil {
+					return o.gone(err, "letter of run "+args[0])
+				}
+				if c.json {
+					return c.answer(found)
+				}
+				return showInspection(screen.New(c.Out), found)
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
+	l := i.Letter
+	s.Title("Letter of run %s", l.Run)
+	rows := [][]string{
+		{"stands", string(l.Standing)}, {"died", stamp(l.DeadAt) + " UTC, " + l.Age.String() + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"job", l.JobType + " in " + l.Queue + ", replayed " + plural(l.Replays, "time")},
+	}
+	if l.Amount != nil {
+		rows = append(rows, []string{"adjudicated", string(l.Outcome) + " " + l.Amount.String()})
+	}
+	if l.AtRisk != nil {
+		rows = append(rows, []string{"at risk", l.AtRisk.String()})
+	}
+	if l.Error != nil {
+		rows = append(rows, []string{"failed with", l.Error.Type + ": " + l.Error.Message})
+	}
+	rows = append(rows, []string{"like", l.Signature}, []string{"marks", "worth another try: " + yesNo(l.Reprocess) + "; to be looked at first: " + yesNo(l.Review) + "; held: " + yesNo(l.Held)})
+	if l.ExpiresAt != nil {
+		rows = append(rows, []string{"kept until", stamp(*l.ExpiresAt) + " UTC"})
+	}
+	may := "yes"
+	if !l.CanFork {
+		may = "no, " + string(l.RefusedBy)
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"can be forked", may}))
+	showAttempts(s, i.Attempts)
+	return showCase(s, caseAnswer{CaseStatus: i.Case})
+}
+
+// showAttempts shows each attempt with the error that it ended with.
+func showAttempts(s *screen.Screen, attempts []postadjudication.Attempt) {
+	if len(attempts) == 0 {
+		return
+	}
+	s.Title("Attempts")
+	rows := make([][]string, len(attempts))
+	for i, a := range attempts {
+		ended, took, failure := "running", "", ""
+		if a.EndedAt != nil {
+			ended, took = string(a.EndedBy), time.Duration(a.Duration*int64(time.Microsecond)).Round(100*time.Microsecond).String()
+		}
+		if e := a.Error; e != nil {
+			failure = strings.Join(strings.Fields(e.Type+" "+e.Code+" "+e.Message), " ")
+		}
+		rows[i] = []string{strconv.Itoa(a.Number), stamp(a.StartedAt), took, ended, string(a.Class), failure}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Spare: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
+}

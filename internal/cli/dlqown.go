@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// own is the clerk of this process: it works on the database.
+type own struct {
+	*postadjudication.Service
+	tenant, actor string
+	escrow        *escrowhttp.Executor // nil when none is named
+}
+
+// openOwn opens the service. An escrow service is only asked what became of money, and
+// only when the environment names one.
+func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
+	o.FromEnvironment(c.Getenv)
+	config, err := o.Service()
+	if err != nil {
+		return nil, err
+	}
+	k := &own{tenant: o.tenant, actor: o.actor}
+	if o.EscrowURL != "" {
+		header := http.Header{}
+		if o.Authorization != "" {
+			header.Set("Authorization", o.Authorization)
+		}
+		if k.escrow, err = escrowhttp.New(escrowhttp.Config{BaseURL: o.EscrowURL, Header: header}); err != nil {
+			return nil, &exit{exitUsage, err}
+		}
+		config.Executor = k.escrow
+	}
+	if k.Service, err = postadjudication.Open(ctx, config); err != nil {
+		k.closeEscrow()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *own) Close() error {
+	defer k.closeEscrow()
+	return k.Service.Close()
+}
+
+func (k *own) closeEscrow() {
+	if k.escrow != nil {
+		k.escrow.Close()
+	}
+}
+
+func (k *own) Letters(ctx context.Context, q postadjudication.LetterQuery) (postadjudication.LetterPage, error) {
+	return k.Service.Letters(ctx, k.tenant, q)
+}
+
+func (k *own) Count(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterCount, error) {
+	return k.CountLetters(ctx, k.tenant, f)
+}
+
+func (k *own) Inspect(ctx context.Context, run receipts.RunID) (postadjudication.Inspection, error) {
+	return k.Service.Inspect(ctx, k.tenant, run)
+}
+
+func (k *own) Run(ctx context.Context, run receipts.RunID) (postadjudication.Status, error) {
+	return k.Status(ctx, k.tenant, run)
+}
+
+func (k *own) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy, error) {
+	return k.Service.Policies(ctx, k.tenant)
+}
+
+func (k *own) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {
+	q.Actor = k.actor
+	made, err := k.Service.Fork(ctx, k.tenant, run, q)
+	return api.Forked{Run: made.Run, Case: made.Case, Parent: run, State: made.State}, err
+}
+
+func (k *own) Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error) {
+	made, err := k.Service.Retry(ctx, k.tenant, run, k.actor, reason)
+	if err != nil {
+		return api.Forked{}, err
+	}
+	out := api.Forked{Run: made.Run, Case: made.Case, State: made.State}
+	status, err := k.Run(ctx, made.Run)
+	if n := len(status.Parents); n > 0 {
+		out.Parent = status.Parents[n-1]
+	}
+	return out, err
+}
+
+func (k *own) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+	f.Actor = k.actor
+	return k.Service.Reconcile(ctx, k.tenant, run, f)
+}
+
+func (k *own) Lookup(ctx context.Context, run receipts.RunID) (postadjudication.CaseStatus, error) {
+	return k.ReconcileByLookup(ctx, k.tenant, run, k.actor)
+}
+
+func (k *own) Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+	return k.Service.Hold(ctx, k.tenant, run, postadjudication.HoldRequest{Actor: k.actor, Reason: reason})
+}
+
+func (k *own) Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+	return k.ReleaseHold(ctx, k.tenant, run, postadjudication.HoldRequest{Actor: k.actor, Reason: reason})
+}
+
+func (k *own) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (postadjudication.Desk, error) {
+	q.Actor = k.actor
+	return k.Service.Mark(ctx, k.tenant, run, q)
+}
+
+func (k *own) PlanPurge(ctx context.Context, q postadjudication.PurgeRequest) (postadjudication.PurgePlan, error) {
+	return k.Service.PlanPurge(ctx, k.tenant, q)
+}
+
+func (k *own) Purge(ctx context.Context, q postadjudication.PurgeRequest) (postadjudication.Purged, error) {
+	q.Actor = k.actor
+	return k.Service.Purge(ctx, k.tenant, q)
+}
+
+func (k *own) PlanClear(ctx context.Context, q postadjudication.ClearRequest) (postadjudication.PurgePlan, error) {
+	return k.Service.PlanClear(ctx, k.tenant, q)
+}
+
+func (k *own) Clear(ctx context.Context, q postadjudication.ClearRequest) (postadjudication.Purged, error) {
+	q.Actor = k.actor
+	return k.Service.Clear(ctx, k.tenant, q)
+}
+
+func (k *own) PlanBulk(ctx context.Context, q postadjudication.BulkRequest) (postadjudication.Bulk, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.PlanBulk(ctx, q)
+}
+
+func (k *own) RunBulk(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error) {
+	return k.Service.RunBulk(ctx, k.tenant, id, hash, k.actor)
+}
+
+func (k *own) TurnBulk(ctx context.Context, id uuid.UUID, turn bulkTurn, reason string) (postadjudication.Bulk, error) {
+	do := map[bulkTurn]func(context.Context, string, uuid.UUID, string, string) (postadjudication.Bulk, error){
+		pauseBulk: k.PauseBulk, resumeBulk: k.ResumeBulk, cancelBulk: k.CancelBulk,
+	}[turn]
+	return do(ctx, k.tenant, id, k.actor, reason)
+}
+
+func (k *own) Bulk(ctx context.Context, id uuid.UUID) (postadjudication.Bulk, error) {
+	return k.Service.Bulk(ctx, k.tenant, id)
+}
+
+func (k *own) Bulks(ctx context.Context, after string) (postadjudication.BulkPage, error) {
+	return k.Service.Bulks(ctx, k.tenant, after)
+}
+
+func (k *own) BulkItems(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (postadjudication.BulkItemPage, error) {
+	return k.Service.BulkItems(ctx, k.tenant, id, after, limit, outcome)
+}

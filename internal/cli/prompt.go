@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// errNotConfirmed is the answer to whoever was asked and did not say yes.
+var errNotConfirmed = &exit{exitFailed, errors.New("not confirmed: nothing was changed")}
+
+func yesFlag(f *pflag.FlagSet, to *bool) {
+	f.BoolVarP(to, "yes", "y", false, "do it without asking")
+}
+
+// mayAsk refuses, before anything is done, to go on where nobody could be asked.
+func (c *command) mayAsk(cmd *cobra.Command, yes bool) error {
+	in, is := c.In.(*os.File)
+	if yes || is && term.IsTerminal(int(in.Fd())) {
+		return nil
+	}
+	return usage(cmd, errors.New("nobody can be asked here: add --yes to do it"))
+}
+
+// confirm asks a person, beside the answer on standard output.
+func (c *command) confirm(question string, yes bool) error {
+	if yes {
+		return nil
+	}
+	if _, err := fmt.Fprintf(c.Err, "%s Type yes to go on: ", question); err != nil {
+		return err
+	}
+	said, err := bufio.NewReader(c.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(said) != "yes" {
+		return errNotConfirmed
+	}
+	return nil
+}
