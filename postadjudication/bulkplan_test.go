@@ -120,7 +120,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	ctx := context.Background()
 	r.deadAll(0, 3, func(Call) Answer { return refused() })
 	plan := r.planned(everything(BulkFork))
-	items, err := r.journal.BulkItemsLeft(ctx, plan.ID, 10)
+	items, err := r.journal.BulkItemsLeft(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -140,7 +140,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if left, err := r.journal.BulkItemsLeft(ctx, plan.ID, 10); err != nil || len(left) != 0 {
+	if left, err := r.journal.BulkItemsLeft(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)
 	}
 }

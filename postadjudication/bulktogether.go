@@ -74,7 +74,7 @@ func (w *bulkWork) asItWas(ctx context.Context, todo []*postgres.BulkItem) ([]po
 	var same []postgres.Filed
 	for _, f := range found {
 		i := items[f.Run.ID]
-		if f.Case.Head == i.Head {
+		if f.Case.Head == i.Head && f.Run.Tenant == w.plan.Tenant {
 			same = append(same, f)
 			continue
 		}

@@ -26,7 +26,8 @@ type bulkWork struct {
 	asked BulkAsked
 }
 
-// workBulk works on a plan until it is done or ctx ends.
+// workBulk works on a plan until it is done or ctx ends. Only then may items that were
+// begun be left without an outcome, and they are the first ones without.
 func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
 	asked, err := askedOf(b)
 	if err != nil {
@@ -36,16 +37,17 @@ func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
 	if b.State == BulkCancelled {
 		return w.settle(context.WithoutCancel(ctx))
 	}
-	size := chunkSize(b.Throttle)
+	size, last := chunkSize(b.Throttle), int64(0)
 	for ctx.Err() == nil {
 		begun := time.Now()
-		items, err := s.journal.BulkItemsLeft(ctx, b.ID, size)
-		if err != nil {
+		items, err := s.journal.BulkItemsLeft(ctx, b.ID, last, size)
+		switch {
+		case err != nil:
 			return err
-		}
-		if len(items) == 0 {
+		case len(items) == 0:
 			return w.end(ctx)
 		}
+		last = items[len(items)-1].Position
 		done := w.act(ctx, items)
 		if err := w.record(ctx, done); err != nil {
 			return err
@@ -192,7 +194,7 @@ func (w *bulkWork) end(ctx context.Context) error {
 // settle finds what a process did for a plan and could not record before it died,
 // when the plan was cancelled meanwhile.
 func (w *bulkWork) settle(ctx context.Context) error {
-	items, err := w.journal.BulkItemsLeft(ctx, w.plan.ID, bulkChunk)
+	items, err := w.journal.BulkItemsLeft(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
 		return err
 	}

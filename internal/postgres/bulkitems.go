@@ -50,9 +50,10 @@ func (r *bulkItemRow) item() BulkItem {
 
 const bulkItemSQL = `SELECT position, run_id, case_id, seq, link, amount, currency, gate, outcome, new_run, error FROM recourse.bulk_items WHERE bulk_id = $1 `
 
-// BulkItemsLeft lists the first items of a plan that have no outcome yet.
-func (j *Journal) BulkItemsLeft(ctx context.Context, id uuid.UUID, limit int) ([]BulkItem, error) {
-	return j.bulkItems(ctx, bulkItemSQL+`AND outcome = '' ORDER BY position LIMIT $2`, id, limit)
+// BulkItemsLeft lists the first items of a plan after a position that have no outcome
+// yet.
+func (j *Journal) BulkItemsLeft(ctx context.Context, id uuid.UUID, after int64, limit int) ([]BulkItem, error) {
+	return j.bulkItems(ctx, bulkItemSQL+`AND outcome = '' AND position > $2 ORDER BY position LIMIT $3`, id, after, limit)
 }
 
 // BulkItems lists items of a plan in order, after a position: all, those with an

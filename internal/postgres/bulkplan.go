@@ -35,8 +35,8 @@ type BulkScope struct {
 	Judge func(*PlannedLetter) string
 	// Seal gives the hash when all were judged.
 	Seal func() [32]byte
-	// Outdated is when plans of the tenant were made that are forgotten now, if nobody
-	// has started them.
+	// Outdated: a plan of the tenant that was made before, and that nobody has started,
+	// is forgotten; one with each that is made.
 	Outdated time.Time
 }
 
@@ -49,7 +49,7 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 	if err != nil {
 		return b, unavailable(err)
 	}
-	tx, err := j.finding.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := j.finding.BeginTx(ctx, nil) // each letter is of one moment; all need not be
 	if err != nil {
 		return b, unavailable(err)
 	}
@@ -171,10 +171,10 @@ func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
 	return nil
 }
 
-// forgetPlans forgets plans that nobody started: nothing was done for them.
+// forgetPlans forgets a plan that nobody started: nothing was done for it.
 func forgetPlans(ctx context.Context, tx *sql.Tx, tenant string, outdated time.Time) error {
 	_, err := tx.ExecContext(ctx, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
-    SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED) RETURNING id
+    SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id
 ), i AS (DELETE FROM recourse.bulk_items WHERE bulk_id IN (SELECT id FROM old))
 DELETE FROM recourse.bulk_counts WHERE bulk_id IN (SELECT id FROM old)`, tenant, outdated)
 	return err
