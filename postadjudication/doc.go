@@ -16,6 +16,7 @@
 //	Status, Case, Receipts, Audit ◀── journal
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ bell
+//	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted with it, or mark
 //	PlanBulk ──▶ letters with their heads ──▶ hash ──▶ RunBulk ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit
 //	OnDeadLetter ◀── the order of events       SetPolicy ──▶ journal ──▶ new runs, within a second

@@ -41,6 +41,7 @@ type Letter struct {
 	Dispatch    string              `json:"dispatch_reference"`
 	CanFork     bool                `json:"can_fork"`
 	RefusedBy   Gate                `json:"refused_by,omitempty"` // why it can't be forked now
+	RuleReplays
 }
 
 // LetterQuery asks for a page of letters.
@@ -101,6 +102,9 @@ func (s *Service) Letters(ctx context.Context, tenant string, q LetterQuery) (Le
 	page := LetterPage{Letters: make([]Letter, len(found)), More: more}
 	for i := range found {
 		page.Letters[i] = s.letterOf(found[i])
+	}
+	if err := s.tellReplays(ctx, tenant, page.Letters); err != nil {
+		return LetterPage{}, err
 	}
 	if more {
 		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(list)

@@ -75,9 +75,20 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 	if err != nil {
 		return nil, err
 	}
+	var again []background.RunID
+	for _, snap := range all {
+		if !snap.Run.Parent.IsZero() || snap.Run.Letter == background.LetterForked {
+			again = append(again, snap.Run.ID)
+		}
+	}
+	byRules, err := s.ruleReplays(ctx, tenant, again)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]Status, len(all))
 	for i, snap := range all {
 		out[i] = statusOf(snap.Run)
+		out[i].RuleReplays = byRules[snap.Run.ID]
 		out[i].Handler = handlers[snap.Run.ID]
 		line := lineOf(all, snap.Run.ID)
 		at := slices.Index(line, snap.Run.ID)

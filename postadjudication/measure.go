@@ -20,6 +20,7 @@ type Stats struct {
 	LettersUntold uint64 // calls of theirs that panicked, since the start
 
 	Retention RetentionStats
+	Rules     RuleStats
 }
 
 // Batches tells how many rows shared a commit, by the bounds of BatchBounds.
@@ -37,6 +38,7 @@ func (s *Service) Stats() Stats {
 	out.Moves, out.Opens = s.journal.Batches()
 	out.Subscribers, out.LettersTold, out.LettersUntold = s.subscribers.count(), s.subscribers.told.Load(), s.subscribers.failed.Load()
 	out.Retention = s.pruned.read()
+	out.Rules = s.ruler.stats()
 	return out
 }
 

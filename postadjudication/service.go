@@ -44,6 +44,7 @@ type Config struct {
 	Retention  []RetentionRule // DefaultMaxAge for what no rule is about
 	Archive    Archive         // without it letters of settlements are not pruned
 	PruneEvery time.Duration   // how often retention is applied; 5m when 0
+	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
 
 	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
 	Now     func() time.Time                      // time.Now when nil
@@ -67,6 +68,7 @@ type Service struct {
 	handlers    *handlers
 	subscribers *subscribers
 	bulks       *bulkRunner
+	ruler       *ruler
 	grace       time.Duration
 	log         *zap.Logger
 	clock       func() time.Time
@@ -103,6 +105,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
 	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
 	s.bulks = newBulkRunner(s)
+	s.ruler = newRuler(s, c.RuleEvery)
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
@@ -200,6 +203,7 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { s.handlers.run(numbering) })
 	sequencing.Go(func() { s.keepPruning(numbering) })
 	sequencing.Go(func() { s.bulks.run(ctx) })
+	sequencing.Go(func() { s.ruler.run(ctx) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)

@@ -40,6 +40,7 @@ type Status struct {
 	Replays  int                `json:"replay_count"`               // how often its job was forked in all
 	Handler  background.RunID   `json:"handler_run_id,omitzero"`    // the run that handles its letter
 	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
+	RuleReplays
 }
 
 // CaseStatus is everything about one transaction receipt.

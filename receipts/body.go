@@ -109,6 +109,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
 	c.optText("retry_key", p.RetryKey)
+	c.optText("rule", p.Rule)
 	c.settlement(p.Settlement)
 	c.optText("submission_receipt_id", p.SubmissionReceiptID)
 	c.optText("target", p.Target)

@@ -69,7 +69,7 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 	switch e.Subtype {
 	case Submitted:
 		return f.submitted(e)
-	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged:
+	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged:
 		return nil // may speak of a run that never was, or of none
 	}
 	run := f.runs[e.Run]

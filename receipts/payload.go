@@ -67,6 +67,7 @@ type Payload struct {
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
 	Bulk             string `json:"bulk,omitempty"`              // the bulk plan that asked for it
+	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
 
 	// What retention did with a letter.
 

@@ -58,6 +58,7 @@ const (
 	KeyRevoked              Subtype = "key-revoked"
 	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
 	BulkChanged             Subtype = "bulk-changed"   // a bulk plan was started, paused, resumed, cancelled, or is done
+	RuleChanged             Subtype = "rule-changed"   // a rule for dead letters was made, changed or deleted
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -70,7 +71,7 @@ var knownSubtypes = []Subtype{
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, Cancelled, Reconciled,
 	Superseded, ConservationBreach,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged,
+	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -83,7 +84,7 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged:
 		return SourceOperations
 	}
 	return ""

@@ -172,6 +172,13 @@ var transitions = map[string]transition{
 		},
 		lead: bulk(worker.Bulk), holds: bulkOnce,
 	},
+	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
+	failpoint.RuleAct:         {before: letter, lead: rule(1), holds: replayedOnce},
+	string(receipts.Replayed): {before: letter, lead: rule(1), holds: replayedOnce},
+	string(receipts.RuleChanged): { // the register is there already
+		before: func(s *stage) { h := s.worker(""); rule(1)(s, h); s.quit(h) },
+		lead:   rule(2), holds: ruledOnce,
+	},
 	failpoint.Policy: {lead: func(s *stage, h *hand) { tune(s, h, 4) }},
 	failpoint.Key:    {lead: keys},
 	failpoint.KeyUse: {lead: keys},

@@ -38,6 +38,8 @@ const (
 	BulkMove  = "bulk-move"  // a bulk plan is started, paused, resumed, cancelled, or done: its transaction commits
 	BulkItem  = "bulk-item"  // what became of items of a bulk plan
 	BulkRest  = "bulk-rest"  // that nothing of a cancelled bulk plan is in doubt
+	Rule      = "rule"       // a rule for dead letters is made, changed or deleted: its transaction commits
+	RuleAct   = "rule-act"   // a rule replays or marks a letter: their transaction commits
 	Sequence  = "sequence"   // receipts get their places in the order of events
 	Project   = "project"    // letters are brought up to date for searching: their transaction commits
 )

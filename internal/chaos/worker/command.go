@@ -19,6 +19,7 @@ const (
 	Purge    = "purge"     // Tenant's open letters
 	Bulk     = "bulk"      // all of Tenant's open letters are forked by a plan
 	Break    = "break"     // the same, slowly, and the plan is cancelled
+	Rule     = "rule"      // one that replays all of Tenant's open letters: Attempts times
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same
 	Tune     = "tune"      // Tenant's settlement policy: Attempts

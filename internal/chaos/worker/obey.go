@@ -51,6 +51,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		err = p.desk(ctx, c)
 	case Bulk, Break:
 		err = p.bulk(ctx, c)
+	case Rule:
+		err = p.rule(ctx, c)
 	case Keys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:

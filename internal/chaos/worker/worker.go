@@ -122,7 +122,7 @@ func (p *process) open(ctx context.Context) error {
 		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.Panicking(calls), calls}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.Plain{Chores()},
+		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond,
 	}
 	c.Policy.BaseDelay = s.BaseDelay
 	if err := s.keep(&c); err != nil {

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// rule has a worker set the rule that replays all open letters so many times.
+func rule(most int) func(*stage, *hand) {
+	return func(s *stage, h *hand) {
+		s.t.Helper()
+		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Rule, Tenant: "chaos", Attempts: most})
+		if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+			s.t.Fatalf("rule: %v %s", err, r.Error)
+		}
+	}
+}
+
+const (
+	// Nobody sets a rule again here: it was set, with its receipt, or not at all.
+	ruledOnce = `SELECT coalesce((SELECT max(version) FROM recourse.rules), 0) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'rule-changed')`
+
+	// Rules go on by themselves, and replay each lineage exactly as often as they may:
+	// what was forked, what is counted and what the receipts say are the same.
+	// An attempt that a kill interrupts is unknown, and its letter no rule's any more.
+	replayedOnce = `SELECT count(*) > 0 AND bool_and((coalesce(c.replays, 0) = (SELECT (definition::json->>'max_replays')::int FROM recourse.rules)
+			OR EXISTS (SELECT FROM recourse.runs u WHERE u.case_id = r.case_id AND u.letter = 'open' AND u.class <> 'not_executed'))
+		AND coalesce(c.replays, 0) = (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:all')
+		AND coalesce(c.replays, 0) = (SELECT count(*) FROM recourse.runs f WHERE f.case_id = r.case_id AND f.parent_id IS NOT NULL))
+		FROM recourse.runs r LEFT JOIN recourse.rule_replays c ON c.root = r.id WHERE r.parent_id IS NULL AND r.dead_at IS NOT NULL`
+)
+
+// The process that applies a rule is killed in the middle of it, once before and once
+// after the commit of a replay. Others replay what is left, each letter as often as the
+// rule says unless its money became unknown by the kill, and none once more.
+func TestARuleSurvivesTwoKillsAndReplaysNothingOnceTooOften(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	setter := s.worker("")
+	for n := range 40 {
+		s.submit(setter, adjudication(n+1, "refused,refused,refused", "")) // itself, and both its forks
+	}
+	s.until("all are dead", `SELECT count(*) = 40 FROM recourse.runs WHERE letter = 'open'`)
+	s.quit(setter)
+	setter = s.worker("", func(c *worker.Settings) { c.Only = true })
+	rule(2)(s, setter)
+	s.quit(setter)
+	for _, point := range []string{
+		fmt.Sprintf("%s:%d", failpoint.Point(failpoint.JournalBefore, failpoint.RuleAct), 7),
+		fmt.Sprintf("%s:%d", failpoint.Point(failpoint.JournalAfter, failpoint.RuleAct), 9),
+	} {
+		s.died(s.worker(point))
+	}
+	survivor := s.worker("")
+	s.until("each was replayed as often as it may be", replayedOnce)
+	s.atRest()
+	s.until(replayedOnce, replayedOnce)
+	s.sound()
+	s.quit(survivor)
+}

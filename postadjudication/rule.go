@@ -1,0 +1,188 @@
+package postadjudication
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Rule says what is done by itself with open dead letters of a tenant: they are
+// replayed, which is forked, or marked. There is no rule unless somebody sets one.
+//
+// A rule replays only what is known to be not executed, never a letter that somebody
+// holds, that a person must look at first, or of which a person has said that trying
+// again is not worth while, and none more often than MaxReplays. What it marks is what
+// nobody has marked yet.
+type Rule struct {
+	Name    string       `json:"name"` // letters, digits, dots, dashes and underscores
+	Enabled bool         `json:"enabled"`
+	Filter  LetterFilter `json:"filter"`
+	All     bool         `json:"all,omitempty"` // all open letters: required when the filter is empty, refused when it is not
+	// Delay is counted from death: an ISO 8601 duration such as PT1H, or 90m, 36h, 30d.
+	Delay string `json:"delay"`
+	// MaxReplays is how often the rule replays a letter, with everything that it is a
+	// fork of. It counts what the rule did under its name, before it was changed too.
+	MaxReplays int                 `json:"max_replays,omitempty"`
+	Policy     *retrypolicy.Policy `json:"policy,omitempty"` // of the forks; nil keeps the letters'
+	Mark       *RuleMark           `json:"mark,omitempty"`   // mark, and do not replay
+}
+
+// RuleMark is how a rule marks a letter. A nil mark stays as it is.
+type RuleMark struct {
+	Reprocess *bool  `json:"reprocess_eligible,omitempty"`
+	Review    *bool  `json:"manual_review_required,omitempty"`
+	Reason    string `json:"reason"` // required
+}
+
+// StandingRule is a rule as somebody set it.
+type StandingRule struct {
+	Rule
+	Tenant  string    `json:"tenant"`
+	Version int64     `json:"version"` // counts the changes; 0: there is none
+	Actor   string    `json:"actor"`
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+}
+
+const (
+	// MaxRuleReplays is the most that MaxReplays can be.
+	MaxRuleReplays = 100
+
+	// maxRule bounds a rule as it is stored, in bytes.
+	maxRule = 8 << 10
+)
+
+var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// actor is whom the receipts of what a rule does name.
+func (r *Rule) actor() string { return "rule:" + r.Name }
+
+// ParseRule reads a rule from a JSON object. A member that it does not know is refused
+// as a *FieldError naming it, in the filter too.
+func ParseRule(text []byte) (Rule, error) {
+	var in struct {
+		Rule
+		Filter json.RawMessage `json:"filter"`
+	}
+	read := json.NewDecoder(bytes.NewReader(text))
+	read.DisallowUnknownFields()
+	if err := read.Decode(&in); err != nil {
+		return Rule{}, unreadableRule(err)
+	}
+	if _, err := read.Token(); !errors.Is(err, io.EOF) {
+		return Rule{}, &FieldError{Field: "rule", Problem: "must be one JSON object"}
+	}
+	r := in.Rule
+	var err error
+	if in.Filter != nil {
+		r.Filter, err = ParseLetterFilter(in.Filter)
+	}
+	if err := errors.Join(err, r.Validate()); err != nil {
+		return Rule{}, err
+	}
+	return r, nil
+}
+
+// unreadableRule names the member that could not be read, where that is known.
+func unreadableRule(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		field := strings.TrimPrefix(wrong.Field, "Rule.")
+		if field == "" {
+			field = "rule"
+		}
+		return &FieldError{Field: field, Problem: "must not be a JSON " + wrong.Value}
+	}
+	if member, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return &FieldError{Field: strings.Trim(member, `"`), Problem: "is no member of a rule"}
+	}
+	return &FieldError{Field: "rule", Problem: err.Error()}
+}
+
+// Validate tells everything that makes no sense in a rule, each a *FieldError, joined.
+func (r *Rule) Validate() error {
+	var errs []error
+	refuse := func(wrong bool, field, problem string) {
+		if wrong {
+			errs = append(errs, &FieldError{Field: field, Problem: problem})
+		}
+	}
+	f := r.Filter
+	f.Standing = background.NoLetter
+	refuse(!ruleName.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
+	refuse(f == (LetterFilter{}) && !r.All, "filter", "must say which letters; for all of them say so in all")
+	refuse(f != (LetterFilter{}) && r.All, "all", "must not be given beside a filter")
+	refuse(r.Filter.Standing != background.NoLetter && r.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
+	errs = append(errs, r.Filter.Validate())
+	if _, err := ruleDelay(r.Delay); err != nil {
+		errs = append(errs, &FieldError{Field: "delay", Problem: err.Error()})
+	}
+	if r.Mark != nil {
+		refuse(r.MaxReplays != 0, "max_replays", "is of replays only")
+		refuse(r.Policy != nil, "policy", "is of replays only")
+		refuse(r.Mark.Reprocess == nil && r.Mark.Review == nil, "mark", "reprocess_eligible or manual_review_required must be given")
+		errs = append(errs, named("mark.reason", r.Mark.Reason, 1024))
+	} else {
+		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
+		refuse(f.Class != "" && f.Class != NotExecuted, "outcome_class", "must be not_executed: nothing else is replayed by a rule")
+		refuse(f.Held != nil && *f.Held, "held", "must not be true: no rule replays what somebody holds")
+		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: no rule replays what a person must look at first")
+	}
+	if r.Policy != nil {
+		errs = append(errs, validPolicy(*r.Policy))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return r.storable()
+}
+
+// storable refuses what can't go into evidence.
+func (r *Rule) storable() error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if field, found := redact.Find(text); found {
+		return &FieldError{Field: field, Problem: "looks like a secret, card or account number"}
+	}
+	if len(text) > maxRule {
+		return &FieldError{Field: "rule", Problem: fmt.Sprintf("must be at most %d bytes of JSON", maxRule)}
+	}
+	return nil
+}
+
+// encode writes a rule in the one way that equal rules share.
+func (r *Rule) encode() ([]byte, error) {
+	next := *r
+	next.Filter.From, next.Filter.To = instantOf(r.Filter.From), instantOf(r.Filter.To)
+	if r.Policy != nil {
+		p := r.Policy.Normalize()
+		next.Policy = &p
+	}
+	return json.Marshal(next)
+}
+
+// ruleDelay reads how long a rule waits from a letter's death on.
+func ruleDelay(text string) (time.Duration, error) {
+	if text == "PT0S" {
+		return 0, nil
+	}
+	if isoDuration.MatchString(text) {
+		return maxAge(text)
+	}
+	d, err := ParseSpan(text)
+	if err != nil || d > Span(longestAge) {
+		return 0, fmt.Errorf("%q is no length of time such as PT1H, 90m, 36h or 30d", text)
+	}
+	return time.Duration(d), nil
+}

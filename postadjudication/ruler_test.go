@@ -1,0 +1,390 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// replay is a rule for letters that the escrow service refused.
+func replay(most int) RuleChange {
+	return RuleChange{Tenant: "acme", Actor: "user:ada", Reason: "the bank is slow on mondays",
+		Rule: Rule{Name: "refused-later", Enabled: true, Filter: LetterFilter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
+}
+
+func (r *rig) mustSetRule(q RuleChange) StandingRule {
+	r.t.Helper()
+	set, err := r.SetRule(context.Background(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return set
+}
+
+// applied makes one round of the rules.
+func (r *rig) applied(want RuleReport) {
+	r.t.Helper()
+	want.Alone = true
+	if got, err := r.ApplyRules(context.Background()); err != nil || got != want {
+		r.t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// seldom keeps Run from applying rules by itself, so that the test does.
+func seldom(c *Config) { c.RuleEvery = time.Hour }
+
+func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx, yes, no := context.Background(), true, false
+	due := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	kept := r.deadAll(3, 6, func(Call) Answer { return refused() })
+	kept = append(kept, r.deadAll(6, 7, func(Call) Answer { return noAnswer() })...)
+	kept = append(kept, r.deadAll(7, 8, func(Call) Answer {
+		return Answer{Class: Unknown, Type: "http.refused", Message: "who knows"}
+	})...)
+	kept = append(kept, r.deadAll(8, 9, func(Call) Answer { return busy429() })...)
+	if _, err := r.Hold(ctx, "acme", kept[0].Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range []MarkRequest{{Actor: "user:bob", Reason: "odd", ManualReviewRequired: &yes}, {Actor: "user:bob", Reason: "closed", ReprocessEligible: &no}} {
+		if _, err := r.Mark(ctx, "acme", kept[1+i].Run, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.applied(RuleReport{})
+	off := replay(3)
+	off.Rule.Enabled = false
+	r.mustSetRule(off)
+	foreign := replay(3)
+	foreign.Tenant = "other"
+	r.mustSetRule(foreign)
+	r.applied(RuleReport{Rules: 1})
+	on := replay(3)
+	on.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
+	r.mustSetRule(on)
+	r.applied(RuleReport{Rules: 2, Replayed: 3})
+	r.atRest()
+	for _, l := range due {
+		line, err := r.Lineage(ctx, "acme", l.Run)
+		if err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[1].Policy.MaxRetryAttempts != 5 {
+			t.Fatalf("%+v, %v", line, err)
+		}
+		for _, st := range line.Runs {
+			if !maps.Equal(st.ByRule, map[string]int{"refused-later": 1}) || st.LastRule != "refused-later" || st.LastReplayedAt == nil || st.Total() != 1 {
+				t.Errorf("%+v", st.RuleReplays)
+			}
+		}
+		if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE run_id = $1 AND actor = 'rule:refused-later' AND subtype IN ('replayed', 'manual-retry-requested')
+			AND body::json->'payload'->>'new_run' = $2 AND body::json->'payload'->>'reason' = 'replay 1 of 3 by rule refused-later, version 2: the bank is slow on mondays'`, l.Run.String(), line.Newest.String()); n != 2 {
+			t.Errorf("%d receipts name the rule and the fork", n)
+		}
+	}
+	for _, l := range kept {
+		if st, err := r.Status(ctx, "acme", l.Run); err != nil || st.Letter != background.LetterOpen || st.Total() != 0 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	r.applied(RuleReport{Rules: 2})
+	if s := r.Stats().Rules; s != (RuleStats{Rounds: 3, Replayed: 3}) {
+		t.Errorf("%+v", s)
+	}
+	r.sound()
+}
+
+func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	ctx := context.Background()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	first := r.mustSubmit(release(1))
+	r.atRest()
+	r.mustSetRule(replay(2))
+	for _, n := range []int{1, 1, 0, 0} {
+		r.applied(RuleReport{Rules: 1, Replayed: n})
+		r.atRest()
+	}
+	// Neither a change nor a rule made anew under the name forgets; a fork by hand is not
+	// counted, and one more is allowed when the limit rises.
+	if _, err := r.DeleteRule(ctx, RuleRemoval{Tenant: "acme", Name: "refused-later", Actor: "user:ada", Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	r.applied(RuleReport{})
+	r.mustSetRule(replay(2))
+	r.applied(RuleReport{Rules: 1})
+	line, err := r.Lineage(ctx, "acme", first.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fork(ctx, "acme", line.Newest, again); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	r.applied(RuleReport{Rules: 1})
+	r.mustSetRule(replay(3))
+	r.applied(RuleReport{Rules: 1, Replayed: 1})
+	r.atRest()
+	other := replay(1)
+	other.Rule.Name = "another"
+	r.mustSetRule(other)
+	r.applied(RuleReport{Rules: 2, Replayed: 1})
+	r.atRest()
+	want := map[string]int{"refused-later": 3, "another": 1}
+	page, err := r.Letters(ctx, "acme", LetterQuery{Limit: 10, Filter: LetterFilter{Standing: background.LetterOpen}})
+	if err != nil || len(page.Letters) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	if l := page.Letters[0]; l.Replays != 5 || l.ReplayedBy != "rule:another" || !maps.Equal(l.ByRule, want) || l.LastRule != "another" || l.LastReplayedAt == nil {
+		t.Errorf("%+v", l)
+	}
+	if st, err := r.Status(ctx, "acme", first.Run); err != nil || !maps.Equal(st.ByRule, want) || st.Replays != 5 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// The delay counts from each letter's own death.
+func TestARuleWaitsForItsDelay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	r.deadAll(0, 2, func(Call) Answer { return refused() })
+	q := replay(1)
+	q.Rule.Delay = "PT1H"
+	r.mustSetRule(q)
+	k := r.keeper(seldom)
+	k.at(59 * time.Minute).applied(RuleReport{Rules: 1})
+	if trial, err := k.TryRule(context.Background(), "acme", q.Rule); err != nil || trial.Ready != 0 || trial.Refused[GateNotDue] != 2 {
+		t.Errorf("%+v, %v", trial, err)
+	}
+	k.at(61 * time.Minute).applied(RuleReport{Rules: 1, Replayed: 2})
+	if early := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed' AND at < now() + interval '1 hour'`); early != 0 {
+		t.Errorf("%d replays before their time", early)
+	}
+}
+
+// Many processes that find the same letters at the same time fork each once, and
+// count that once.
+func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	const n = 40
+	r.deadAll(0, n, func(Call) Answer { return refused() })
+	r.mustSetRule(replay(5))
+	ctx := context.Background()
+	enabled, err := r.journal.EnabledRules(ctx)
+	if err != nil || len(enabled) != 1 {
+		t.Fatalf("%+v, %v", enabled, err)
+	}
+	if err := r.journal.DrainLetters(ctx); err != nil {
+		t.Fatal(err)
+	}
+	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, seldom), joinRig(t, r.url, r.redis, r.escrow, seldom)}
+	var all sync.WaitGroup
+	done := make(chan RuleReport, len(others))
+	for _, o := range others {
+		all.Go(func() { done <- o.ruler.round(ctx, enabled) }) // without the lock that keeps them apart
+	}
+	all.Wait()
+	close(done)
+	total := 0
+	for d := range done {
+		total += d.Replayed
+		if d.Failed != 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	r.atRest()
+	if total != n {
+		t.Errorf("%d replays are told of", total)
+	}
+	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
+		t.Errorf("%d forks of %d letters", forks, n)
+	}
+	if !r.isSo(countedOnce) {
+		t.Error("the counts are not what the receipts say")
+	}
+	r.sound()
+}
+
+// What is counted is what the receipts say, lineage by lineage.
+const countedOnce = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN recourse.runs r ON r.id = c.root
+	WHERE c.replays <> (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:' || c.rule))
+	AND (SELECT coalesce(sum(replays), 0) FROM recourse.rule_replays) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed')`
+
+// What changes between the decision and the commit makes that fail, and nothing of it
+// is left.
+func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	ctx := context.Background()
+	l := r.deadAll(0, 1, func(Call) Answer { return refused() })[0]
+	set := r.mustSetRule(replay(1))
+	rule, err := newRuling(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func() (postgres.Filed, ruledLine) {
+		t.Helper()
+		letters, lines, err := r.ruledLetters(ctx, &rule, []postgres.FoundLetter{{Run: background.Run{ID: l.Run}}})
+		if err != nil || len(letters) != 1 {
+			t.Fatalf("%+v, %v", letters, err)
+		}
+		return letters[0], lines[l.Run]
+	}
+	nothing := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL) + (SELECT count(*) FROM recourse.receipts WHERE actor LIKE 'rule:%')`); n != 0 {
+			t.Errorf("%s: %d rows were left", what, n)
+		}
+	}
+	f, line := look()
+	if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	nothing("it is held", r.forkByRule(ctx, &rule, f, line, r.now()), errMovedOn)
+	if _, err := r.ReleaseHold(ctx, "acme", l.Run, HoldRequest{"user:bob", "it is over"}); err != nil {
+		t.Fatal(err)
+	}
+	f, line = look()
+	off := replay(1)
+	off.Rule.Enabled = false
+	r.mustSetRule(off)
+	nothing("the rule is off", r.forkByRule(ctx, &rule, f, line, r.now()), postgres.ErrRuleChanged)
+	rule.StandingRule = r.mustSetRule(replay(1))
+	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
+		t.Fatal(err)
+	}
+	nothing("it is spent", r.forkByRule(ctx, &rule, f, line, r.now()), postgres.ErrRuleSpent)
+	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.forkByRule(ctx, &rule, f, line, r.now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.forkByRule(ctx, &rule, f, line, r.now()); !errors.Is(err, errMovedOn) {
+		t.Errorf("the same letter again: %v", err)
+	}
+	r.atRest()
+	r.sound()
+}
+
+func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	r.deadAll(0, 2, func(Call) Answer { return refused() })
+	r.mustSetRule(replay(1))
+	if _, err := r.db.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
+		VALUES ('acme', 'a-newer-one', 1, true, false, '{"name":"a-newer-one","moon":"full"}', 'user:ada', 'why not', now())`); err != nil {
+		t.Fatal(err)
+	}
+	r.applied(RuleReport{Rules: 2, Replayed: 2, Failed: 1})
+	r.applied(RuleReport{Rules: 2, Failed: 1})
+	if s := r.Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
+		t.Errorf("%+v", s)
+	}
+	rules, err := r.Rules(context.Background(), "acme")
+	if err != nil || len(rules) != 1 || rules[0].Name != "refused-later" {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	if _, err := r.DeleteRule(context.Background(), RuleRemoval{Tenant: "acme", Name: "a-newer-one", Actor: "user:ada", Reason: "it does nothing"}); err != nil {
+		t.Error(err)
+	}
+	r.applied(RuleReport{Rules: 1})
+}
+
+// Letters that a rule may not touch any more do not stand before those that it may:
+// it goes on where it stopped.
+func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	old := r.deadAll(0, 5, func(Call) Answer { return refused() })
+	for _, l := range old {
+		if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.deadAll(5, 8, func(Call) Answer { return refused() })
+	r.mustSetRule(replay(1))
+	r.ruler.page, r.ruler.pages = 2, 1
+	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
+		r.applied(RuleReport{Rules: 1, Replayed: n})
+	}
+}
+
+func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	ctx, yes, no := context.Background(), true, false
+	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	if _, err := r.Mark(ctx, "acme", letters[0].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no}); err != nil {
+		t.Fatal(err)
+	}
+	q := replay(0)
+	q.Rule.Mark = &RuleMark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
+	r.mustSetRule(q)
+	r.applied(RuleReport{Rules: 1, Marked: 3})
+	r.applied(RuleReport{Rules: 1})
+	for i, l := range letters {
+		d, err := r.Desk(ctx, "acme", l.Run)
+		if err != nil || d.ManualReviewRequired != (i > 0) || !d.ReprocessEligible || d.MarkReason != "refused payments are looked at" {
+			t.Errorf("%d: %+v, %v", i, d, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'marked' AND actor = 'rule:refused-later' AND body::json->'payload'->>'changes' LIKE '%reprocess_eligible=true%'`); n != 3 {
+		t.Errorf("%d receipts", n)
+	}
+	if _, err := r.Mark(ctx, "acme", letters[1].Run, MarkRequest{Actor: "user:bob", Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
+		t.Fatal(err)
+	}
+	r.applied(RuleReport{Rules: 1})
+	// A rule that replays takes what is marked so, and leaves what a person must see.
+	then := replay(1)
+	then.Rule.Name, then.Rule.Filter = "eligible", LetterFilter{Reprocess: &yes}
+	r.mustSetRule(then)
+	r.applied(RuleReport{Rules: 2, Replayed: 1})
+	if st, err := r.Status(ctx, "acme", letters[0].Run); err != nil || st.LastRule != "eligible" {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.atRest()
+	r.sound()
+}
+
+func TestRunAppliesRulesByItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).work()
+	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).work()
+	r.mustSetRule(replay(3))
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if r.escrow.callsOf(c.OperationKey) < 3 { // the first run and its first two forks die
+			return refused()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	const n = 10
+	for i := range n {
+		r.mustSubmit(release(i))
+	}
+	r.until("all are settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
+	if !r.isSo(countedOnce) || r.count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
+		t.Error("the counts are not what the receipts say")
+	}
+	r.sound()
+}
+
+func (e *scriptedEscrow) callsOf(k OperationKey) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls[k]
+}
