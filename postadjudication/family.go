@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -71,7 +72,27 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 	if err != nil {
 		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
 	}
-	return resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
+	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
+	if found.Class != NotExecuted {
+		return found
+	}
+	switch out, err := f.callOut(ctx, r); {
+	case err != nil:
+		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsure", Message: err.Error()}}
+	case out:
+		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.premature", Message: "a call of another run under the operation key has not come back"}}
+	}
+	return found
+}
+
+// callOut reports whether a call under a run's operation key has not come back that
+// another run of the case made, as what it is a fork of: it may pay yet, whatever a
+// lookup says now. Calls of the run itself are the engine's to know of.
+func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
+	all, err := f.journal.CaseRuns(ctx, r.Tenant, r.Case)
+	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
+		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.Unheard != 0
+	}), err
 }
 
 func callOf(r background.Run, attempt int) (Call, error) {

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,46 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
 		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// Nor is it believed of a fork, which uses the same operation key.
+func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
+	answer := make(chan struct{})
+	letter := Submitted{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Run != letter.Run {
+			return refused()
+		}
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	letter = r.mustSubmit(release(1))
+	r.work()
+	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	ctx := context.Background()
+	fork, err := r.Fork(ctx, "acme", letter.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until("the fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, fork.Run.String())
+	var no *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", fork.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst {
+		t.Errorf("reconciled by lookup: %v", err)
+	}
+	opposite := refund(1)
+	opposite.Generation = 2
+	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+		t.Errorf("the opposite outcome while a call is out: %s", got.Reply)
+	}
+	close(answer)
+	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	r.atRest()
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
+		t.Errorf("case %+v", c)
 	}
 	r.sound()
 }
