@@ -46,6 +46,7 @@ func (a *API) describe() error {
 	a.letterOperations(h)
 	a.deskOperations(h)
 	a.purgeOperations(h)
+	a.analysisOperations(h)
 	a.bulkOperations(h)
 	a.brakeOperations(h)
 	a.policyOperations(h)

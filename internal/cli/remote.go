@@ -40,7 +40,7 @@ func newServer(base, key, tenant string) (*server, error) {
 		return nil, &exit{exitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password")}
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, &exit{exitUsage, errors.New("$" + KeyVariable + " holds no access key: those look like rck_...")}
+		return nil, &exit{exitUsage, errors.New("no access key is in $" + KeyVariable + ": those look like rck_ and letters")}
 	}
 	return &server{base: u, key: key, tenant: tenant, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

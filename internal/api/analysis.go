@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+type analysisInput struct {
+	LetterFilter
+	Step  string `query:"step" enum:"hour,day" default:"day" doc:"How finely times are told"`
+	Steps int    `query:"steps" minimum:"1" maximum:"1000" default:"30" doc:"How many of them"`
+}
+
+type groupsInput struct {
+	LetterFilter
+	Sort  string `query:"sort" default:"largest" enum:"largest,newest,signature"`
+	After string `query:"after" doc:"next of the page before; of the same filter and sort"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type analysisOutput struct{ Body postadjudication.Analysis }
+
+type groupsOutput struct{ Body postadjudication.GroupPage }
+
+type statsOutput struct{ Body postadjudication.LetterStats }
+
+func (a *API) analysisOperations(h huma.API) {
+	register(a, h, operation{
+		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.Read, summary: "Tell what dead letters have in common",
+		description: "By signature, type, reason, class, queue and time, with the money at risk: exact, of those that the parameters of list-dead-letters select.",
+	}, a.analysis)
+	register(a, h, operation{
+		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.Read, summary: "List the causes of dead letters",
+		description: "Letters of one signature are a group. A group's sample_run_id is one of its letters.",
+	}, a.groups)
+	register(a, h, operation{
+		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.Read, summary: "Tell how many dead letters there are, how old, and how much money they keep",
+	}, a.stats)
+}
+
+func (a *API) analysis(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.service.Analyze(ctx, c.Tenant, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(in.Step), Steps: in.Steps})
+	return &analysisOutput{found}, err
+}
+
+func (a *API) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.service.Groups(ctx, c.Tenant, postadjudication.GroupQuery{Filter: filter, Sort: postadjudication.GroupSort(in.Sort), After: in.After, Limit: in.Limit})
+	return &groupsOutput{page}, err
+}
+
+func (a *API) stats(ctx context.Context, c Caller, in *countInput) (*statsOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.service.LetterStats(ctx, c.Tenant, filter)
+	return &statsOutput{found}, err
+}
