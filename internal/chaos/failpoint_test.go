@@ -23,6 +23,9 @@ type transition struct {
 	handled bool
 	// retain is how long every worker keeps letters; with it there is an archive.
 	retain string
+	// ends is what the survivors do by themselves, and must have done before everything is
+	// at rest: a query of one bool.
+	ends string
 	// holds is what must be true at the end, beside what always must: a query of one bool.
 	holds string
 }
@@ -158,10 +161,10 @@ var transitions = map[string]transition{
 	string(receipts.Purged):           {before: letter, lead: desk(worker.Purge), holds: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", holds: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", holds: expiredOnce},
-	failpoint.BulkPlan:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
-	failpoint.BulkMove:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
-	failpoint.BulkItem:                {before: letter, lead: bulk(worker.Bulk), holds: bulkOnce},
-	failpoint.BulkRest:                {before: lettersOf(4), lead: bulk(worker.Break), holds: bulkOnce},
+	failpoint.BulkPlan:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
+	failpoint.BulkMove:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
+	failpoint.BulkItem:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
+	failpoint.BulkRest:                {before: lettersOf(4), lead: bulk(worker.Break), ends: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *stage) {
 			h := s.worker("")
@@ -170,7 +173,7 @@ var transitions = map[string]transition{
 			s.quit(h)
 			letter(s)
 		},
-		lead: bulk(worker.Bulk), holds: bulkOnce,
+		lead: bulk(worker.Bulk), ends: bulkOnce,
 	},
 	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
 	failpoint.RuleAct:         {before: letter, lead: rule(1), holds: replayedOnce},
@@ -247,6 +250,9 @@ func killAt(t *testing.T, point string, tr transition) {
 		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, archive, tr.retain })
 		s.askAgain(survivor)
 		s.release(survivor)
+		if tr.ends != "" {
+			s.until(tr.ends, tr.ends)
+		}
 		s.atRest()
 		s.sound()
 		if tr.holds != "" {
