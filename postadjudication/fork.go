@@ -211,7 +211,13 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 // executed under the old key.
 func (f *family) newKey(s postgres.Snapshot) bool {
 	replayer, ok := f.executor.(FailureReplayer)
-	return ok && replayer.ReplaysFailures() && s.Run.Class == NotExecuted && s.Run.UnknownOpen == 0 && s.Run.Unheard == 0
+	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.Unheard != 0 {
+		return false
+	}
+	// Calls of runs that have ended come back, and no more are made: it does not matter
+	// that this is read apart. Who can't tell keeps the key.
+	out, err := f.callOut(context.Background(), s.Run)
+	return err == nil && !out
 }
 
 func rekeyed(s postgres.Snapshot, epoch int) OperationKey {

@@ -75,6 +75,56 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	r.sound()
 }
 
+// replayingEscrow answers a repeated key with the failure that it stored, as it says.
+type replayingEscrow struct{ *scriptedEscrow }
+
+func (replayingEscrow) ReplaysFailures() bool { return true }
+
+// A fork gets a key of its own when nothing can be executed under the old one any more:
+// not while a call of what it is a fork of is out, whatever somebody found out.
+func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Executor = 100*time.Millisecond, 1, replayingEscrow{c.Executor.(*scriptedEscrow)}
+	})
+	answer, hangs := make(chan struct{}), r.mustSubmit(release(1))
+	keys := make(chan OperationKey, 10)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if keys <- c.OperationKey; c.Run != hangs.Run {
+			return refused()
+		}
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	ctx := context.Background()
+	again := func(of Submitted) Submitted {
+		t.Helper()
+		r.until("it is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, of.Run.String())
+		f, err := r.Fork(ctx, "acme", of.Run, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.until("its fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, f.Run.String())
+		return f
+	}
+	fork := again(hangs)
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+		t.Fatal(err)
+	}
+	again(fork)
+	if first, second, third := <-keys, <-keys, <-keys; second != first || third != first {
+		t.Errorf("the keys are %s, %s, %s", first, second, third)
+	}
+	again(r.mustSubmit(release(2)))
+	if first, second := <-keys, <-keys; second == first {
+		t.Error("a fork has the key under which a failure is stored")
+	}
+	close(answer)
+	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+	r.sound()
+}
+
 // A late answer under an older key neither ends nor clears the run of a newer one.
 func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 	t.Parallel()
