@@ -34,6 +34,11 @@
 //
 //	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
 //
+// A bulk plan is stored with its letters and the heads of their cases (bulkplan.go).
+// Its items are worked on by whoever holds its lock (bulklock.go); what became of each
+// is written once (bulkitems.go), and where the plan stands moves with its receipt
+// (bulkmove.go).
+//
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/failpoint,
