@@ -17,7 +17,7 @@ type Desk struct {
 	ReprocessEligible    bool             `json:"reprocess_eligible"`
 	ManualReviewRequired bool             `json:"manual_review_required"`
 	MarkReason           string           `json:"mark_reason,omitempty"` // empty: the marks follow from how it died
-	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: retention does not touch it while it is held, or its money unknown
+	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: retention does not touch it while it is held, or its money unknown; or this process has no rule for it
 }
 
 // Gates of holds, beside those of forks.
@@ -58,8 +58,8 @@ func (s *Service) deskOf(f postgres.Filed) Desk {
 		ReprocessEligible:    or(f.Desk.Reprocess, reprocessEligible(f.Run)),
 		ManualReviewRequired: or(f.Desk.Review, manualReviewRequired(f.Run)),
 	}
-	if f.Run.Letter == background.LetterOpen && keeps(f) == "" {
-		at := s.retention.of(f.Run.Family, f.Run.Queue).expiresAt(f.Run.DeadAt)
+	if kept, ends := s.lifetime(f.Run.Family, f.Run.Queue); ends && keeps(f) == "" {
+		at := f.Run.DeadAt.Add(kept)
 		out.ExpiresAt = &at
 	}
 	return out

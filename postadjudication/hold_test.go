@@ -131,6 +131,25 @@ func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	r.sound()
 }
 
+// A process that does not have the family knows nothing of how long its letters stay.
+func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Families = []Plain{{Name: "chores", Handle: fail}} }).work()
+	ctx := context.Background()
+	task, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if d, err := r.Desk(ctx, "acme", task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
+	if d, err := elsewhere.Desk(ctx, "acme", task.Run); err != nil || d.ExpiresAt != nil {
+		t.Errorf("in a process without the family: %+v, %v", d, err)
+	}
+}
+
 func TestNoSecretOfAPersonEntersTheDesk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
