@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,6 +278,70 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 		t.Errorf("the same letter again: %v", err)
 	}
 	r.atRest()
+	r.sound()
+}
+
+// When a rule was switched off, nothing is done by it any more, also by who had decided
+// before.
+func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom).work()
+	ctx := context.Background()
+	const n = 120
+	r.deadAll(0, n, func(Call) Answer { return refused() })
+	r.mustSetRule(replay(1))
+	enabled, err := r.journal.EnabledRules(ctx)
+	if err == nil {
+		err = r.journal.DrainLetters(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if d := r.ruler.round(ctx, enabled); d.Failed != 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+	r.until("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
+	off := replay(1)
+	off.Rule.Enabled = false
+	r.mustSetRule(off)
+	then := r.count(`SELECT count(*) FROM recourse.rule_replays`)
+	all.Wait()
+	if now := r.count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
+		t.Errorf("%d replays when the rule was off, %d later", then, now)
+	}
+	if !r.isSo(countedOnce) {
+		t.Error("the counts are not what the receipts say")
+	}
+	r.atRest()
+	r.sound()
+}
+
+// Tasks of plain families are replayed as settlements are.
+func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	r := newRig(t, seldom, func(c *Config) {
+		c.Families = []Plain{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
+			if calls.Add(1) == 1 {
+				return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
+			}
+			return background.Result{Class: Executed}
+		}}}
+	}).work()
+	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	r.mustSetRule(replay(1))
+	r.applied(RuleReport{Rules: 1, Replayed: 1})
+	r.atRest()
+	if line, err := r.Lineage(context.Background(), "acme", task.Run); err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[0].LastRule != "refused-later" {
+		t.Errorf("%+v, %v", line, err)
+	}
 	r.sound()
 }
 
