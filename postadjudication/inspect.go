@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -10,11 +11,32 @@ import (
 
 // Inspection is all that an operator needs to judge a dead letter.
 type Inspection struct {
-	Letter   Letter     `json:"letter"`
-	Attempts []Attempt  `json:"attempts"` // of the letter's run, in order
-	Run      Status     `json:"run"`
-	Case     CaseStatus `json:"case"` // with all its runs: parents and forks
+	Letter   Letter             `json:"letter"`
+	Actions  []Action           `json:"actions"`  // what may be done now, and what not
+	Desk     Desk               `json:"desk"`     // with the reasons of hold and marks
+	Attempts []Attempt          `json:"attempts"` // of the letter's run, in order
+	Run      Status             `json:"run"`
+	Case     CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
+	Handler  *Status            `json:"handler,omitempty"` // the run that handles the letter
+	Receipts []InspectedReceipt `json:"receipts"`          // the first of the case
+	// More receipts follow: Receipts after this sequence number.
+	ReceiptsAfter int64 `json:"receipts_after,omitempty"`
 }
+
+// InspectedReceipt is what a receipt says.
+type InspectedReceipt struct {
+	ID       string            `json:"id"`
+	Sequence int64             `json:"sequence"`
+	Run      *background.RunID `json:"run_id,omitempty"`
+	Source   receipts.Source   `json:"source"`
+	Subtype  receipts.Subtype  `json:"subtype"`
+	Actor    string            `json:"actor"`
+	At       time.Time         `json:"at"`
+	Payload  json.RawMessage   `json:"payload"`
+}
+
+// inspectedReceipts is how many receipts of its case an inspection shows.
+const inspectedReceipts = 200
 
 // Attempt is one call of the executor, as the receipts tell it.
 type Attempt struct {
@@ -52,6 +74,14 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 	case len(found.Letters) == 0 || found.Letters[0].Run != id:
 		return Inspection{}, ErrNotFound
 	}
+	out := Inspection{Letter: found.Letters[0]}
+	filed, err := s.journal.Filed(ctx, id)
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(filed) == 0:
+		return Inspection{}, ErrNotFound
+	}
 	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, seen.Case.ID)
 	if err != nil {
 		return Inspection{}, err
@@ -60,14 +90,45 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 	if err != nil {
 		return Inspection{}, err
 	}
-	out := Inspection{Letter: found.Letters[0], Case: caseOf(runs, statuses)}
+	out.Case, out.Desk, out.Actions = caseOf(runs, statuses), s.deskOf(filed[0]), s.actionsOn(filed[0], runs)
 	for _, st := range statuses {
 		if st.Run == id {
 			out.Run = st
 		}
 	}
-	out.Attempts, err = attemptsOf(id, trail)
+	if !out.Run.Handler.IsZero() {
+		handler, err := s.Status(ctx, tenant, out.Run.Handler)
+		if err != nil {
+			return Inspection{}, err
+		}
+		out.Handler = &handler
+	}
+	if out.Attempts, err = attemptsOf(id, trail); err != nil {
+		return Inspection{}, err
+	}
+	if len(trail) > inspectedReceipts {
+		trail = trail[:inspectedReceipts]
+		out.ReceiptsAfter = trail[inspectedReceipts-1].Seq
+	}
+	out.Receipts, err = inspected(trail)
 	return out, err
+}
+
+func inspected(trail []receipts.Receipt) ([]InspectedReceipt, error) {
+	out := make([]InspectedReceipt, len(trail))
+	for i, r := range trail {
+		var body struct {
+			Payload json.RawMessage `json:"payload"`
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			return nil, err
+		}
+		out[i] = InspectedReceipt{ID: r.ID(), Sequence: r.Seq, Source: r.Source, Subtype: r.Subtype, Actor: r.Actor, At: r.At, Payload: body.Payload}
+		if !r.Run.IsZero() {
+			out[i].Run = &trail[i].Run
+		}
+	}
+	return out, nil
 }
 
 // attemptsOf reads the attempts of a run off the receipts of its case.

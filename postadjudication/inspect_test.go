@@ -1,0 +1,138 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// What an inspection says may be done is what can be done: each action is refused by
+// the rule that it names, or is not refused.
+func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = time.Second
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	plain, held, forked, unknown := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return busy429() }), r.dead(4, func(Call) Answer { return noAnswer() })
+	by := HoldRequest{Actor: "user:ada", Reason: "a court asks"}
+	if _, err := r.Hold(ctx, "acme", held.Run, by); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fork(ctx, "acme", forked.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	<-time.After(time.Second) // the key's lifetime: what the test is about
+	finding := Finding{Actor: "user:ada", Reason: "the statement", Class: NotExecuted, Reference: "stmt-7"}
+	do := map[ActionName]func(id background.RunID) error{
+		ActionFork:      func(id background.RunID) error { _, err := r.Fork(ctx, "acme", id, again); return err },
+		ActionRetry:     func(id background.RunID) error { _, err := r.Retry(ctx, "acme", id, "user:ada", "again"); return err },
+		ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
+		ActionHold:      func(id background.RunID) error { _, err := r.Hold(ctx, "acme", id, by); return err },
+		ActionRelease:   func(id background.RunID) error { _, err := r.ReleaseHold(ctx, "acme", id, by); return err },
+		ActionMark: func(id background.RunID) error {
+			_, err := r.Mark(ctx, "acme", id, MarkRequest{Actor: "user:ada", Reason: "look", ManualReviewRequired: ptr(true)})
+			return err
+		},
+	}
+	for name, c := range map[string]struct {
+		letter  Submitted
+		refused map[ActionName]Gate
+	}{
+		"plain":   {plain, map[ActionName]Gate{ActionRelease: GateNotHeld}},
+		"held":    {held, map[ActionName]Gate{ActionHold: GateHeld, ActionPurge: GateHeld}},
+		"unknown": {unknown, map[ActionName]Gate{ActionFork: GateReconcileFirst, ActionRetry: GateReconcileFirst, ActionRelease: GateNotHeld, ActionPurge: GateReconcileFirst}},
+		"forked": {forked, map[ActionName]Gate{ActionFork: GateNotOpen, ActionRetry: GateNotALetter, ActionReconcile: GateNotOpen, ActionLookup: GateNotOpen, ActionHold: GateNotOpen,
+			ActionRelease: GateNotOpen, ActionMark: GateNotOpen, ActionPurge: GateNotOpen}},
+	} {
+		i, err := r.Inspect(ctx, "acme", c.letter.Run)
+		if err != nil || len(i.Actions) != 8 {
+			t.Fatalf("%s: %+v, %v", name, i.Actions, err)
+		}
+		for _, a := range i.Actions {
+			if a.RefusedBy != c.refused[a.Name] || a.Allowed != (a.RefusedBy == "") {
+				t.Errorf("%s: %+v, want %q", name, a, c.refused[a.Name])
+			}
+			act := do[a.Name]
+			if act == nil || a.Allowed {
+				continue
+			}
+			var no *RefusedError
+			if err := act(c.letter.Run); !errors.As(err, &no) || no.Gate != a.RefusedBy {
+				t.Errorf("%s: %s answers %v, said was %q", name, a.Name, err, a.RefusedBy)
+			}
+		}
+	}
+	for _, name := range []ActionName{ActionMark, ActionHold, ActionRelease, ActionReconcile, ActionFork} {
+		if err := do[name](plain.Run); err != nil {
+			t.Errorf("%s was allowed: %v", name, err)
+		}
+	}
+	r.atRest()
+	r.sound()
+}
+
+// An inspection tells the whole case: attempts with their errors, receipts, forks, the
+// desk, and money; and no other tenant's.
+func TestAnInspectionTellsTheWholeCase(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	first := r.dead(1, func(Call) Answer { return busy429() })
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.mu.Unlock()
+	fork, err := r.Fork(ctx, "acme", first.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if _, err := r.Hold(ctx, "acme", fork.Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {
+		t.Fatal(err)
+	}
+	old, err := r.Inspect(ctx, "acme", first.Run)
+	if err != nil || len(old.Attempts) != 3 || old.Attempts[2].EndedBy != receipts.DeadLettered || old.Attempts[0].Error == nil || old.Attempts[0].Error.Code != "429" || len(old.Run.Forks) != 1 || old.Run.Forks[0] != fork.Run {
+		t.Errorf("%+v, %v", old, err)
+	}
+	i, err := r.Inspect(ctx, "acme", fork.Run)
+	if err != nil || len(i.Attempts) != 1 || i.Attempts[0].Error.Message != "account closed" || len(i.Run.Parents) != 1 || len(i.Case.Runs) != 2 || i.Case.Reserved != 1000 || i.Handler != nil ||
+		!i.Desk.Held || i.Desk.HoldReason != "a court asks" || i.Desk.ExpiresAt != nil || i.Letter.ExpiresAt != nil {
+		t.Fatalf("%+v, %v", i, err)
+	}
+	if n := len(i.Receipts); int64(n) != i.Case.Receipts || i.ReceiptsAfter != 0 || i.Receipts[n-1].Subtype != receipts.HoldPlaced || i.Receipts[n-1].Actor != "user:ada" || string(i.Receipts[n-1].Payload) == "" || *i.Receipts[0].Run != first.Run {
+		t.Errorf("%d receipts of %d, %+v", n, i.Case.Receipts, i.Receipts)
+	}
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.Inspect(ctx, tenant, fork.Run); !errors.Is(err, ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
+		}
+	}
+}
+
+// Of a long trail an inspection shows the beginning, and says where it goes on.
+func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	for n := range inspectedReceipts {
+		if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i, err := r.Inspect(ctx, "acme", letter.Run)
+	if err != nil || len(i.Receipts) != inspectedReceipts || i.ReceiptsAfter != inspectedReceipts {
+		t.Fatalf("%d receipts, after %d, %v", len(i.Receipts), i.ReceiptsAfter, err)
+	}
+	rest, err := r.Receipts(ctx, "acme", i.Case.Case, i.ReceiptsAfter, 1000)
+	if err != nil || int64(len(rest)+len(i.Receipts)) != i.Case.Receipts {
+		t.Errorf("%d more of %d, %v", len(rest), i.Case.Receipts, err)
+	}
+}
