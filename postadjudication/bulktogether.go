@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -13,9 +14,15 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// togetherTries is how often letters are tried together; then each goes alone, so that
-// none keeps the others from it.
-const togetherTries = 3
+const (
+	// togetherTries is how often letters are tried together; then each goes alone, so
+	// that none keeps the others from it.
+	togetherTries = 3
+
+	// companies are how many commits are made at once: while one waits for the disk or
+	// rings, the other is prepared.
+	companies = 2
+)
 
 // together acts on letters that share a commit, and gives outcomes to those that it
 // can.
@@ -53,9 +60,15 @@ func (w *bulkWork) inCompany(ctx context.Context, items []postgres.BulkItem) {
 		if len(todo) == 0 || try > 0 && !pass(ctx, pause, nil) {
 			return
 		}
-		if err := survived(func() error { return all(context.WithoutCancel(ctx), todo) }); err != nil {
-			w.log.Warn("letters of a bulk plan were not moved together, trying on", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
+		var both sync.WaitGroup
+		for part := range slices.Chunk(todo, (len(todo)+companies-1)/companies) {
+			both.Go(func() {
+				if err := survived(func() error { return all(context.WithoutCancel(ctx), part) }); err != nil {
+					w.log.Warn("letters of a bulk plan were not moved together, trying on", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
+				}
+			})
 		}
+		both.Wait()
 	}
 }
 
