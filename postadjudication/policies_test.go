@@ -22,6 +22,32 @@ func tune(attempts int) PolicyChange {
 		Actor: "user:ada", Reason: "they asked for patience"}
 }
 
+// Who may not look at a policy's receipts leaves none among them: they are its versions.
+func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	for n := range 3 {
+		if _, err := r.SetPolicy(ctx, tune(4+n)); err != nil {
+			t.Fatal(err)
+		}
+		cases, err := r.journal.OperationsCases(ctx, "acme")
+		if err != nil || len(cases) == 0 {
+			t.Fatalf("%v, %v", cases, err)
+		}
+		if err := r.NoteRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told, err := r.PolicyHistory(ctx, "acme", Family, 0, 10); err != nil || len(told) != 3 || told[2].Version != 3 || told[2].Policy.MaxRetryAttempts != 6 {
+		t.Errorf("%+v, %v", told, err)
+	}
+	if n := len(r.register("acme", "refusals")); n != 3 {
+		t.Errorf("%d refusals are told", n)
+	}
+	r.sound()
+}
+
 // New runs take the policy that was set, also in another process; runs that exist and
 // their forks keep theirs, and so do other tenants.
 func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {

@@ -48,7 +48,7 @@ WITH c AS (
 )` + outboxSQL
 
 // NoteRefusal leaves the receipt that somebody was refused something: in the case
-// named, if the tenant has it, else in the tenant's register of refusals.
+// named, if the tenant has it and it has runs, else in the tenant's register of refusals.
 func (j *Journal) NoteRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
 	draft.Subtype, draft.Run = receipts.Refused, run
 	return j.inLane(ctx, failpoint.Refusal, func(ctx context.Context, tx *sql.Tx) error {
@@ -61,11 +61,12 @@ func (j *Journal) NoteRefusal(ctx context.Context, tenant string, id receipts.Ca
 	})
 }
 
-// note is sql.ErrNoRows when the tenant has no such case.
+// note is sql.ErrNoRows when the tenant has no such case, or it is one without runs:
+// there the receipts are what its thing has become, and are counted.
 func note(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
 	head := receipts.Head{}
 	var link []byte
-	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 AND kind <> 'operations' FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
 	if err != nil {
 		return err
 	}
