@@ -21,6 +21,7 @@ import (
 // errors either way. The actor of a request is the clerk's to fill in.
 type clerk interface {
 	letterReader
+	letterAnalyst
 	letterMender
 	letterRemover
 	bulkKeeper
@@ -33,6 +34,11 @@ type letterReader interface {
 	Inspect(context.Context, receipts.RunID) (postadjudication.Inspection, error)
 	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
 	Policies(context.Context) ([]postadjudication.FamilyPolicy, error)
+}
+
+type letterAnalyst interface {
+	Analyze(context.Context, postadjudication.AnalysisQuery) (postadjudication.Analysis, error)
+	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
 }
 
 type letterMender interface {

@@ -76,6 +76,14 @@ func (k *own) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy, er
 	return k.Service.Policies(ctx, k.tenant)
 }
 
+func (k *own) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+	return k.Service.Analyze(ctx, k.tenant, q)
+}
+
+func (k *own) Stats(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterStats, error) {
+	return k.LetterStats(ctx, k.tenant, f)
+}
+
 func (k *own) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {
 	q.Actor = k.actor
 	made, err := k.Service.Fork(ctx, k.tenant, run, q)

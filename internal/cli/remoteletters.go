@@ -87,6 +87,26 @@ func (s *server) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy,
 	return out.Policies, err
 }
 
+func (s *server) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (out postadjudication.Analysis, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	query.Set("step", string(q.Step))
+	query.Set("steps", strconv.Itoa(q.Steps))
+	err = s.get(ctx, "/dead-letters/analysis", query, &out)
+	return out, err
+}
+
+func (s *server) Stats(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterStats, err error) {
+	query, err := queryOf(f)
+	if err != nil {
+		return out, err
+	}
+	err = s.get(ctx, "/dead-letters/stats", query, &out)
+	return out, err
+}
+
 func (s *server) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (out api.Forked, err error) {
 	err = s.post(ctx, letterPath(run, "fork"), struct {
 		because

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqAnalyze() *cobra.Command {
+	var o office
+	var letters letterFlags
+	var step, export string
+	var steps int
+	cmd := &cobra.Command{
+		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := letters.read()
+			if steps < 1 {
+				err = errors.Join(err, errors.New("--steps must be at least 1"))
+			}
+			if err := errors.Join(err, oneOf("--step", step, string(postadjudication.Hours), string(postadjudication.Days))); err != nil {
+				return usage(cmd, err)
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.Analyze(ctx, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(step), Steps: steps})
+				if err != nil {
+					return err
+				}
+				if export != "" {
+					if err := writeAnalysis(export, found); err != nil {
+						return err
+					}
+				}
+				if c.json {
+					return c.answer(found)
+				}
+				return showAnalysis(screen.New(c.Out), found)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.bind(f)
+	letters.bind(f)
+	f.StringVar(&step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
+	f.IntVar(&steps, "steps", 30, "how many of them, 1 to 1000")
+	f.StringVar(&export, "export", "", "file for the whole analysis, as JSON")
+	return cmd
+}
+
+// writeAnalysis makes a file whole, or none: one that is there already is only
+// replaced by a whole one.
+func writeAnalysis(name string, found postadjudication.Analysis) error {
+	text, err := json.MarshalIndent(found, "", " ")
+	if err != nil {
+		return err
+	}
+	part := name + ".part"
+	if err := os.WriteFile(part, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, name)
+}
+
+func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
+	if a.Letters == 0 {
+		s.Text("No dead letters.")
+		return s.Err()
+	}
+	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, sums(a.AtRisk), a.Attempts)
+	if a.Oldest != nil {
+		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", a.Oldest.Age, a.Oldest.Run, a.Expiring)
+	}
+	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
+	rows := make([][]string, len(a.Largest))
+	for i, g := range a.Largest {
+		rows[i] = []string{strconv.FormatInt(g.Letters, 10), sums(g.AtRisk), stamp(g.FirstSeen), stamp(g.LastSeen), g.Sample.String(), g.Signature}
+	}
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First", Spare: true}, {Name: "Last", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
+	for _, by := range []struct {
+		name   string
+		shares []postadjudication.Share
+	}{{"By reason", a.ByReason}, {"By what is known of the money", a.ByClass}, {"By error", a.ByErrorType}, {"By queue", a.ByQueue}, {"By outcome", a.ByOutcome}} {
+		showShares(s, by.name, by.shares)
+	}
+	s.Title("Trends")
+	rows = nil
+	for _, t := range a.Trends {
+		rows = append(rows, []string{t.Window.String(), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
+	}
+	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "As long before", Right: true}}, rows)
+	showTimes(s, a)
+	return s.Err()
+}
+
+func showShares(s *screen.Screen, name string, shares []postadjudication.Share) {
+	if len(shares) == 0 {
+		return
+	}
+	s.Title("%s", name)
+	rows := make([][]string, len(shares))
+	for i, share := range shares {
+		value := share.Value
+		if value == "" {
+			value = "-"
+		}
+		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, sums(share.AtRisk)}
+	}
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Value", Wraps: true}, {Name: "At risk"}}, rows)
+}
+
+// showTimes shows when letters died, without the steps in which none did.
+func showTimes(s *screen.Screen, a postadjudication.Analysis) {
+	s.Title("Deaths")
+	var rows [][]string
+	for _, t := range a.Times {
+		if t.Letters > 0 {
+			rows = append(rows, []string{stamp(t.From), strconv.FormatInt(t.Letters, 10)})
+		}
+	}
+	if a.Earlier > 0 {
+		rows = append(rows, []string{"earlier", fmt.Sprint(a.Earlier)})
+	}
+	s.Table([]screen.Column{{Name: "From (UTC)"}, {Name: "Died", Right: true}}, rows)
+}

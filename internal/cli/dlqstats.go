@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqStats() *cobra.Command {
+	var o office
+	var letters letterFlags
+	cmd := &cobra.Command{
+		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := letters.read()
+			if err != nil {
+				return usage(cmd, err)
+			}
+			if !cmd.Flags().Changed("standing") {
+				filter.Standing = "" // all are counted, by how they stand
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.Stats(ctx, filter)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(found)
+				}
+				return showStats(screen.New(c.Out), found)
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	letters.bind(cmd.Flags())
+	return cmd
+}
+
+func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
+	rows := [][]string{{"dead letters", strconv.FormatInt(st.Letters, 10)}}
+	for _, standing := range slices.Sorted(maps.Keys(st.Standing)) {
+		rows = append(rows, []string{string(standing), strconv.FormatInt(st.Standing[standing], 10)})
+	}
+	rows = append(rows,
+		[]string{"at risk", sums(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
+		[]string{"worth another try", strconv.FormatInt(st.Reprocess, 10)}, []string{"to be looked at first", strconv.FormatInt(st.Review, 10)},
+		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
+		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
+	if st.Oldest != nil {
+		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", st.Oldest.Age, st.Oldest.Run)})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	showShares(s, "Open, by what is known of the money", st.ByClass)
+	showShares(s, "Open, by error", st.ByError)
+	s.Title("Open, by age")
+	rows = nil
+	for _, b := range st.Ages {
+		to := "and more"
+		if b.To > 0 {
+			to = "to " + b.To.String()
+		}
+		rows = append(rows, []string{b.From.String() + " " + to, strconv.FormatInt(b.Letters, 10)})
+	}
+	s.Table([]screen.Column{{Name: "Age"}, {Name: "Letters", Right: true}}, rows)
+	return s.Err()
+}

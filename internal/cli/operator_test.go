@@ -1,0 +1,332 @@
+package cli_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// operator works on the dead letters of acme: on the database in a role's name, or at
+// a server with a key of that role only.
+type operator struct {
+	*place
+	server string
+	tokens map[string]string // by role
+}
+
+var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "show": true, "items": true}
+
+func (o *operator) dlq(role string, args ...string) said {
+	o.t.Helper()
+	env := maps.Clone(o.env)
+	verb := args[0]
+	if verb == "bulk" || verb == "rules" {
+		verb = args[1]
+	}
+	switch {
+	case o.server != "":
+		delete(env, app.DatabaseVariable) // nothing but the key opens anything
+		env[cli.KeyVariable] = o.tokens[role]
+		args = append(args, "--server", o.server)
+	default:
+		args = append(args, "--tenant", "acme")
+		if !looks[verb] {
+			args = append(args, "--actor", role+"@acme")
+		}
+	}
+	return execute(o.t.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
+}
+
+// did runs a command that succeeds, and gives its answer.
+func (o *operator) did(role string, args ...string) map[string]any {
+	o.t.Helper()
+	got := o.dlq(role, append(args, "--json")...)
+	got.wants(o.t, strings.Join(args, " "), 0, "")
+	return got.object(o.t)
+}
+
+// letter is the run of the open letter of a transaction, once there is one.
+func (o *operator) letter(transaction string) string {
+	o.t.Helper()
+	for { // bounded by the time limit of go test
+		if all := o.did("auditor", "list", "--transaction", transaction)["letters"].([]any); len(all) == 1 {
+			return all[0].(map[string]any)["run_id"].(string)
+		}
+	}
+}
+
+// settled waits for the settlement of a transaction.
+func (o *operator) settled(transaction string) {
+	o.t.Helper()
+	for { // bounded likewise
+		if o.run("", "status", transaction, "--tenant", "acme", "--json").object(o.t)["settlement_progression_status"] == "settled" {
+			return
+		}
+	}
+}
+
+// ailing is an escrow service that answers nothing readable about some transactions
+// until it is repaired: txr_5, which it pays all the same, and txr_6, which it does not.
+func ailing(t *testing.T) (address string, repair func()) {
+	t.Helper()
+	escrow, err := fakeescrow.Start(fakeescrow.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { escrow.Close() })
+	to, err := url.Parse(escrow.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	var repaired atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		paid, lost := strings.Contains(string(body), `"txr_5"`), strings.Contains(string(body), `"txr_6"`)
+		if repaired.Load() || r.Method == http.MethodPost && !paid && !lost {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		if paid {
+			proxy.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(front.Close)
+	return front.URL, func() { repaired.Store(true) }
+}
+
+// A new operator takes the dead letters of a bad day from "something broke" to settled,
+// held, or purged after retention, on the database and with a key of each role.
+func TestTheDeadLettersOfABadDay(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"the library", "a server"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, testkit.Migrated(t))
+			escrow, repair := ailing(t)
+			archive := filepath.Join(t.TempDir(), "archive")
+			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--archive", archive, "--json")
+			defer stop()
+			p.env[app.EscrowVariable] = escrow
+			o := &operator{place: p, tokens: map[string]string{}}
+			for _, role := range []string{"submitter", "operator", "approver", "auditor", "admin"} {
+				made := p.run("", "keys", "create", "--tenant", "acme", "--principal", role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
+				made.wants(t, "keys create", 0, "")
+				o.tokens[role] = made.object(t)["token"].(string)
+			}
+			if way == "a server" {
+				o.server = v["url"].(string)
+			}
+			handOver(t, p)
+			badDay(t, o, repair)
+			laterOn(t, o, archive)
+			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+		})
+	}
+}
+
+func handOver(t *testing.T, p *place) {
+	t.Helper()
+	var in strings.Builder
+	for _, one := range [][3]string{
+		{"1", "12500", "refused,ok"}, {"2", "12500", "refused,ok"}, {"3", "700", "refused"}, {"4", "800", "refused"}, {"5", "12500", "ok"}, {"6", "12500", "ok"},
+	} {
+		in.WriteString(strings.NewReplacer("txr_1", "txr_"+one[0], "sub_1", "sub_"+one[0], "adj_1", "adj_"+one[0], "esc_1", "esc_"+one[0], `"minor":12500`, `"minor":`+one[1],
+			`{"transaction`, `{"simulate":"`+one[2]+`","transaction`).Replace(line))
+	}
+	p.run(in.String(), "submit", "-").wants(t, "submit", 0, "")
+}
+
+func badDay(t *testing.T, o *operator, repair func()) {
+	t.Helper()
+	runs := map[string]string{}
+	for _, n := range []string{"1", "2", "3", "4", "5", "6"} {
+		runs[n] = o.letter("txr_" + n)
+	}
+	if n := len(o.did("operator", "list", "--class", "unknown")["letters"].([]any)); n != 2 {
+		t.Errorf("%d letters of unknown money", n)
+	}
+	analysis := o.did("auditor", "analyze")
+	if analysis["letters"] != 6.0 || analysis["at_risk"].(map[string]any)["USD"] != 51500.0 || analysis["groups"].(float64) < 2 {
+		t.Errorf("%v", analysis)
+	}
+	if stats := o.did("approver", "stats"); stats["open"] != 6.0 {
+		t.Errorf("%v", stats)
+	}
+	seen := o.did("admin", "inspect", runs["5"])
+	if letter := seen["letter"].(map[string]any); letter["can_fork"] != false || letter["refused_by"] != "reconcile_first" || len(seen["attempts"].([]any)) == 0 {
+		t.Errorf("%v", seen)
+	}
+	for _, args := range [][]string{{"list"}, {"inspect", runs["5"]}, {"analyze"}, {"stats"}} {
+		if shown := o.dlq("auditor", args...); shown.code != 0 || !strings.Contains(shown.out, runs["5"]) && args[0] != "stats" && args[0] != "analyze" {
+			t.Errorf("%v: %+v", args, shown)
+		}
+	}
+	o.dlq("operator", "fork", runs["5"], "--reason", "now").wants(t, "fork of unknown money", 1, "reconcile_first")
+	o.dlq("operator", "reconcile", runs["5"], "--lookup").wants(t, "lookup of what is down", 1, "reconcile")
+	repair()
+	o.did("operator", "fork", runs["1"], "--reason", "the account is open again")
+	o.settled("txr_1")
+	if kase := o.did("operator", "reconcile", runs["5"], "--lookup"); kase["settlement_progression_status"] != "settled" {
+		t.Errorf("%v", kase)
+	}
+	if kase := o.did("operator", "reconcile", runs["6"], "--lookup"); kase["settlement_progression_status"] != "dispute-ready" || kase["unknown_open"] != 0.0 {
+		t.Errorf("%v", kase)
+	}
+	o.did("operator", "hold", runs["4"], "--reason", "in court")
+	plan := o.did("operator", "bulk", "plan", "fork", "--min-amount", "1000", "--reason", "mended")
+	if plan["items"] != 2.0 || plan["ready"] != 2.0 || plan["money"].(map[string]any)["USD"] != 25000.0 {
+		t.Errorf("%v", plan)
+	}
+	id, hash := plan["id"].(string), plan["hash"].(string)
+	o.dlq("approver", "bulk", "run", id, "--hash", hash).wants(t, "nobody to ask", 2, "--yes")
+	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").wants(t, "another hash", 2, "plan_stale")
+	if done := o.did("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "approver@acme" {
+		t.Errorf("%v", done)
+	}
+	if items := o.did("auditor", "bulk", "items", id, "--result", "done")["items"].([]any); len(items) != 2 {
+		t.Errorf("%v", items)
+	}
+	for _, args := range [][]string{{"bulk", "show", id}, {"bulk", "items", id}, {"bulk", "list"}} {
+		if shown := o.dlq("auditor", args...); shown.code != 0 || shown.out == "" {
+			t.Errorf("%v: %+v", args, shown)
+		}
+	}
+	o.settled("txr_2")
+	o.settled("txr_6")
+	if o.server != "" {
+		o.refusesOtherRoles(runs["3"], id, hash)
+	}
+}
+
+// laterOn half a year has passed: what nobody holds goes.
+func laterOn(t *testing.T, o *operator, archive string) {
+	t.Helper()
+	to, err := postadjudication.ArchiveDir(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
+		DatabaseURL: o.env[app.DatabaseVariable], Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
+		Archive: to, Now: func() time.Time { return time.Now().Add(200 * 24 * time.Hour) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := later.Prune(context.Background())
+	if err != nil || got.Pruned != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := later.Close(); err != nil {
+		t.Error(err)
+	}
+	left := o.did("auditor", "list")["letters"].([]any)
+	if len(left) != 1 || left[0].(map[string]any)["transaction_receipt_id"] != "txr_4" || left[0].(map[string]any)["held"] != true {
+		t.Errorf("%v", left)
+	}
+	if n := o.did("auditor", "stats")["open"]; n != 1.0 {
+		t.Errorf("%v are open", n)
+	}
+}
+
+// refusesOtherRoles asks for each thing with a key that may not.
+func (o *operator) refusesOtherRoles(run, plan, hash string) {
+	o.t.Helper()
+	for role, orders := range map[string][]string{
+		"submitter": {"fork " + run, "hold " + run, "bulk plan fork --all", "purge --older-than 1d --yes"},
+		"operator":  {"purge --older-than 1d --yes", "clear --yes"},
+		"approver":  {"fork " + run, "retry " + run, "mark " + run + " --review", "bulk plan fork --all"},
+		"auditor":   {"fork " + run, "release " + run, "bulk pause " + plan},
+		"admin":     {"fork " + run, "hold " + run, "bulk cancel " + plan},
+	} {
+		for _, order := range orders {
+			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).wants(o.t, role+" "+order, 1, "role_missing")
+		}
+	}
+	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").wants(o.t, "the planner", 1, "it takes the role approver")
+	o.dlq("auditor", "reconcile", run, "--lookup").wants(o.t, "auditor lookup", 1, "role_missing")
+}
+
+func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
+	t.Parallel()
+	ask := func(key string, args ...string) said {
+		return execute(t.Context(), map[string]string{cli.KeyVariable: key}, strings.NewReader(""), append([]string{"dlq", "list"}, args...)...)
+	}
+	ask("", "--server", "ftp://x").wants(t, "scheme", 2, "--server")
+	ask("", "--server", "http://user:secret@x").wants(t, "password", 2, "--server")
+	ask("", "--server", "http://127.0.0.1:1/api/v1").wants(t, "path", 2, "--server")
+	ask("two words", "--server", "http://127.0.0.1:1").wants(t, "key", 2, cli.KeyVariable)
+	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").wants(t, "both", 2, "--database is not for --server")
+	ask("", "--server", "http://127.0.0.1:1").wants(t, "down", 3, "127.0.0.1:1")
+	var shown atomic.Value
+	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown.Store(r.Header.Get("Authorization"))
+		http.Redirect(w, r, "http://elsewhere.example/", http.StatusFound)
+	}))
+	defer strange.Close()
+	ask("rck_aaaa_bbbb", "--server", strange.URL).wants(t, "redirect", 1, "302")
+	if shown.Load() != "Bearer rck_aaaa_bbbb" {
+		t.Errorf("%v", shown.Load())
+	}
+	execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", anyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").wants(t, "actor", 2, "--actor is not for --server")
+}
+
+// An answer that is lost is asked for again under the same Idempotency-Key; what the
+// server refuses is not.
+func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
+	t.Parallel()
+	var keys []string
+	lossy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		if len(keys) == 1 {
+			panic(http.ErrAbortHandler) // the connection ends without an answer
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"run_id":"`+anyRun+`","held":true}`)
+	}))
+	defer lossy.Close()
+	held := execute(t.Context(), nil, strings.NewReader(""), "dlq", "hold", anyRun, "--server", lossy.URL, "--reason", "x", "--json")
+	held.wants(t, "hold", 0, "")
+	if len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] || held.object(t)["held"] != true {
+		t.Errorf("%v: %s", keys, held.out)
+	}
+}
+
+// A person is asked before anything goes, and only yes is yes.
+func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	for answer, code := range map[string]int{"yes\n": 0, "y\n": 1, "\n": 1} {
+		person, terminal := openPTY(t)
+		if _, err := io.WriteString(person, answer); err != nil {
+			t.Fatal(err)
+		}
+		got := execute(t.Context(), p.env, terminal, "dlq", "purge", "--tenant", "acme", "--actor", "ada", "--reason", "old", "--older-than-days", "30")
+		if got.code != code || !strings.Contains(got.err, "0 letters would be removed") || strings.Contains(got.err, "nothing was changed") != (code == 1) {
+			t.Errorf("%q: %+v", answer, got)
+		}
+	}
+}
