@@ -81,6 +81,9 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 	if err != nil || len(first.Letters) != 1 {
 		return nil, errors.Join(errors.New("no letters"), err)
 	}
+	if err := measureQuestions(ctx, s, now, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
+		return nil, err
+	}
 	for _, f := range lettersFilters(now, first.Letters[0].Run.String()) {
 		began := time.Now()
 		if _, err := s.CountLetters(ctx, lettersTenant, f.filter); err != nil {

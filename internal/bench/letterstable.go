@@ -18,6 +18,9 @@ func writeLetters(out io.Writer, all []result) error {
 		if r.Workload != lettering {
 			continue
 		}
+		if err := writeQuestions(out, r); err != nil {
+			return err
+		}
 		t := table.NewWriter()
 		t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPage, r.Metrics[perSecond]))
 		head := table.Row{"filter", "count"}

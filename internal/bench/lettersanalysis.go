@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// lettersQuestion is what is asked of letters as a whole, with its name in the table.
+type lettersQuestion struct {
+	name string
+	ask  func(ctx context.Context, s *postadjudication.Service) error
+}
+
+func lettersQuestions(now time.Time) []lettersQuestion {
+	type f = postadjudication.LetterFilter
+	n := int64(50_000)
+	day := 24 * time.Hour
+	some := f{Standing: "open", Class: "not_executed", Currency: "EUR", MinAmount: &n}
+	analyze := func(f f, step postadjudication.TimeStep) func(context.Context, *postadjudication.Service) error {
+		return func(ctx context.Context, s *postadjudication.Service) error {
+			_, err := s.Analyze(ctx, lettersTenant, postadjudication.AnalysisQuery{Filter: f, Step: step})
+			return err
+		}
+	}
+	groups := func(f f, sort postadjudication.GroupSort) func(context.Context, *postadjudication.Service) error {
+		return func(ctx context.Context, s *postadjudication.Service) error {
+			_, err := s.Groups(ctx, lettersTenant, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPage})
+			return err
+		}
+	}
+	stats := func(f f) func(context.Context, *postadjudication.Service) error {
+		return func(ctx context.Context, s *postadjudication.Service) error {
+			_, err := s.LetterStats(ctx, lettersTenant, f)
+			return err
+		}
+	}
+	search := func(where string) func(context.Context, *postadjudication.Service) error {
+		return func(ctx context.Context, s *postadjudication.Service) error {
+			_, err := s.SearchLetters(ctx, lettersTenant, postadjudication.LetterSearch{Where: where, Limit: lettersPage})
+			return err
+		}
+	}
+	return []lettersQuestion{
+		{"analysis of all", analyze(f{}, postadjudication.Days)}, {"analysis of all by hour", analyze(f{}, postadjudication.Hours)},
+		{"analysis of refunds", analyze(f{Outcome: settlement.Refund}, postadjudication.Days)}, {"analysis of a month", analyze(f{From: now.Add(-60 * day), To: now.Add(-30 * day)}, postadjudication.Days)},
+		{"analysis of four at once", analyze(some, postadjudication.Days)},
+		{"groups, largest", groups(f{}, postadjudication.LargestGroups)}, {"groups, newest", groups(f{}, postadjudication.NewestGroups)}, {"groups of four at once", groups(some, postadjudication.LargestGroups)},
+		{"statistics of all", stats(f{})}, {"statistics of a family", stats(f{Family: "mailer"})},
+		{"search, common", search(`amount.minor > 100000 && error.type.startsWith("http")`)}, {"search, 20000 looked at", search(`error.message.contains("nowhere")`)},
+	}
+}
+
+// measureQuestions asks each question so many times.
+func measureQuestions(ctx context.Context, s *postadjudication.Service, now time.Time, times int, m metrics) error {
+	for _, q := range lettersQuestions(now) {
+		var took []time.Duration
+		for range times {
+			began := time.Now()
+			if err := q.ask(ctx, s); err != nil {
+				return fmt.Errorf("%s: %w", q.name, err)
+			}
+			took = append(took, time.Since(began))
+		}
+		m["question|"+q.name+"|p50"], m["question|"+q.name+"|p95"] = milliseconds(percentile(took, .5)), milliseconds(percentile(took, .95))
+	}
+	return nil
+}
+
+// writeQuestions writes how long each question took.
+func writeQuestions(out io.Writer, r result) error {
+	t := table.NewWriter()
+	t.SetTitle(fmt.Sprintf("letters as a whole, %d", r.Tasks))
+	t.AppendHeader(table.Row{"question", "p50 ms", "p95 ms"})
+	for _, q := range lettersQuestions(time.Time{}) {
+		key := "question|" + q.name
+		t.AppendRow(table.Row{q.name, fmt.Sprintf("%.1f", r.Metrics[key+"|p50"]), fmt.Sprintf("%.1f", r.Metrics[key+"|p95"])})
+	}
+	_, err := fmt.Fprintf(out, "%s\n", t.Render())
+	return err
+}
