@@ -37,7 +37,7 @@ func (r *rig) operations() (out []cell) {
 // try asks for an operation on something that is not there, and closes at once.
 func (r *rig) try(token string, c cell) (status int, text string) {
 	r.t.Helper()
-	path := strings.NewReplacer("{run}", uuid.NewString(), "{case}", uuid.NewString(), "{bulk}", uuid.NewString(), "{prefix}", "aaaaaaaaaaaa", "{family}", "none").Replace(c.path)
+	path := strings.NewReplacer("{run}", uuid.NewString(), "{case}", uuid.NewString(), "{bulk}", uuid.NewString(), "{rule}", "none", "{prefix}", "aaaaaaaaaaaa", "{family}", "none").Replace(c.path)
 	body := ""
 	if c.method == http.MethodPost {
 		body = "{}"
@@ -90,7 +90,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy, access.Hold, access.Mark, access.BulkPlan, access.BulkRun, access.BulkStop, access.Purge, access.Clear} {
+	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy, access.Hold, access.Mark, access.BulkPlan, access.BulkRun, access.BulkStop, access.Purge, access.Clear, access.Rules} {
 		if !asked[a] {
 			t.Errorf("no operation asks for %s", a)
 		}

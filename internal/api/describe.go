@@ -48,6 +48,7 @@ func (a *API) describe() error {
 	a.purgeOperations(h)
 	a.analysisOperations(h)
 	a.bulkOperations(h)
+	a.ruleOperations(h)
 	a.brakeOperations(h)
 	a.policyOperations(h)
 	a.eventOperations(h)

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// RuleBody is a rule, but for its name.
+type RuleBody struct {
+	Enabled    bool                       `json:"enabled"`
+	Filter     json.RawMessage            `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
+	All        bool                       `json:"all,omitempty" doc:"All open letters: in the place of a filter"`
+	Delay      string                     `json:"delay" minLength:"2" doc:"Since death" example:"PT1H"`
+	MaxReplays int                        `json:"max_replays,omitempty" minimum:"1" maximum:"100" doc:"Of a letter with everything that it is a fork of; not with mark"`
+	Policy     *PolicyBody                `json:"policy,omitempty" doc:"Another retry policy; absent keeps the letters'"`
+	Mark       *postadjudication.RuleMark `json:"mark,omitempty" doc:"Mark, and do not replay"`
+}
+
+type ruleInput struct {
+	Name string `path:"rule" minLength:"1" maxLength:"64"`
+	Body struct {
+		Rule      RuleBody `json:"rule" doc:"Whole: what is left out is not kept"`
+		Reason    string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it is told with every replay"`
+		IfVersion *int64   `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version; 0: unless there is none"`
+	}
+}
+
+type ruleRemovalInput struct {
+	Name string `path:"rule" minLength:"1" maxLength:"64"`
+	Body struct {
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		IfVersion *int64 `json:"if_version,omitempty" minimum:"1" doc:"Refused unless this is the present version"`
+	}
+}
+
+type ruleTrialInput struct {
+	Name string `path:"rule" minLength:"1" maxLength:"64"`
+	Body struct {
+		Rule RuleBody `json:"rule"`
+	}
+}
+
+type rulesOutput struct {
+	Body struct {
+		Rules []postadjudication.StandingRule `json:"rules"`
+	}
+}
+
+type ruleOutput struct{ Body postadjudication.StandingRule }
+
+type ruleTrialOutput struct{ Body postadjudication.RuleTrial }
+
+func (a *API) ruleOperations(h huma.API) {
+	register(a, h, operation{
+		id: "list-rules", method: http.MethodGet, path: "/rules", action: access.Read, summary: "List the rules of automatic replay",
+	}, a.rules)
+	register(a, h, operation{
+		id: "set-rule", method: http.MethodPost, path: "/rules/{rule}", action: access.Rules, summary: "Make or change a rule",
+		description: "Only what is known to be not executed is replayed, never a held letter. 409 rule_version when if_version is not the present one, too_many_rules.",
+	}, a.setRule)
+	register(a, h, operation{
+		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, repeats: true, summary: "Tell what a rule would do now, and change nothing",
+	}, a.tryRule)
+	register(a, h, operation{
+		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
+		description: "What it replayed stays counted. 409 rule_version when if_version is not the present one.",
+	}, a.deleteRule)
+}
+
+// rule reads a rule as strictly as the library does.
+func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
+	text, err := json.Marshal(struct {
+		Name string `json:"name"`
+		RuleBody
+	}{name, b})
+	if err != nil {
+		return postadjudication.Rule{}, err
+	}
+	if _, err := b.Policy.policy(); err != nil {
+		return postadjudication.Rule{}, err
+	}
+	return postadjudication.ParseRule(text)
+}
+
+func (a *API) rules(ctx context.Context, c Caller, _ *nothing) (*rulesOutput, error) {
+	found, err := a.service.Rules(ctx, c.Tenant)
+	out := &rulesOutput{}
+	out.Body.Rules = append([]postadjudication.StandingRule{}, found...)
+	return out, err
+}
+
+func (a *API) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput, error) {
+	rule, err := in.Body.Rule.rule(in.Name)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.service.SetRule(ctx, postadjudication.RuleChange{Tenant: c.Tenant, Rule: rule, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	return &ruleOutput{now}, ruleRefused(err)
+}
+
+func (a *API) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
+	rule, err := in.Body.Rule.rule(in.Name)
+	if err != nil {
+		return nil, err
+	}
+	trial, err := a.service.TryRule(ctx, c.Tenant, rule)
+	return &ruleTrialOutput{trial}, err
+}
+
+func (a *API) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
+	was, err := a.service.DeleteRule(ctx, postadjudication.RuleRemoval{Tenant: c.Tenant, Name: in.Name, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	return &ruleOutput{was}, ruleRefused(err)
+}
+
+// ruleRefused tells the refusals that only rules have.
+func ruleRefused(err error) error {
+	var other *postadjudication.RuleVersionError
+	switch {
+	case errors.As(err, &other):
+		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Present.Version)
+	case errors.Is(err, postadjudication.ErrTooManyRules):
+		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has as many rules as it can have")
+	}
+	return err
+}
