@@ -94,10 +94,14 @@ func (a *API) Stop() { a.stop() }
 // ServeHTTP answers everything under Prefix.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
-		if broken := recover(); broken != nil {
-			a.log.Error("a request broke", zap.Any("panic", broken), zap.ByteString("stack", debug.Stack()))
-			panic(http.ErrAbortHandler)
+		broken := recover()
+		if broken == nil {
+			return
 		}
+		if broken != http.ErrAbortHandler { // that one was told where it arose
+			a.log.Error("a request broke", zap.Any("panic", broken), zap.ByteString("stack", debug.Stack()))
+		}
+		panic(http.ErrAbortHandler)
 	}()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

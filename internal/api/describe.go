@@ -47,6 +47,7 @@ func (a *API) describe() error {
 	a.deskOperations(h)
 	a.purgeOperations(h)
 	a.analysisOperations(h)
+	a.exportOperations(h)
 	a.bulkOperations(h)
 	a.ruleOperations(h)
 	a.brakeOperations(h)

@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Trailers of an export, which come when it is whole.
+const (
+	ExportedLetters   = "Recourse-Letters"
+	ExportedScanned   = "Recourse-Scanned"
+	ExportedUndecided = "Recourse-Undecided"
+)
+
+type exportInput struct {
+	LetterFilter
+	Where  string `query:"where" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+	Format string `query:"format" enum:"json,jsonl,csv" default:"json"`
+}
+
+type searchInput struct {
+	LetterFilter
+	Where string `query:"where" required:"true" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+	Sort  string `query:"sort" default:"newest" enum:"newest,oldest,highest_amount,lowest_amount,most_attempts,last_seen"`
+	After string `query:"after" doc:"next of the answer before; of the same filter, condition and sort"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Scan  int    `query:"scan" minimum:"1" maximum:"100000" default:"20000" doc:"How many letters may be looked at for the answer"`
+}
+
+type searchOutput struct {
+	Body postadjudication.LettersFound
+}
+
+// exportTypes are the media types of the formats.
+var exportTypes = map[postadjudication.ExportFormat]string{
+	postadjudication.JSON: "application/json", postadjudication.JSONL: "application/jsonl", postadjudication.CSV: "text/csv; charset=utf-8",
+}
+
+func (a *API) exportOperations(h huma.API) {
+	register(a, h, operation{
+		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.Read, summary: "Find dead letters by a condition",
+		description: "Looks through what the other parameters select; scanned and complete tell how far it came, next goes on.",
+	}, a.search)
+	register(a, h, operation{
+		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.Read, summary: "Write out dead letters, the oldest first",
+		description: "As a stream of json (one array), jsonl or csv. Only a whole one ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; else the connection is cut.",
+	}, a.export)
+}
+
+func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.service.SearchLetters(ctx, c.Tenant, postadjudication.LetterSearch{
+		Filter: filter, Where: in.Where, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit, Scan: in.Scan,
+	})
+	return &searchOutput{found}, err
+}
+
+// export writes while it reads. What is wrong with the request is refused before the
+// first byte, and what breaks behind it cuts the connection, so that nobody takes a part
+// for the whole.
+func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	if in.Where != "" {
+		if _, err := postadjudication.ParseLetterExpr(in.Where); err != nil {
+			return nil, err
+		}
+	}
+	format := postadjudication.ExportFormat(in.Format)
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		ctx, end := context.WithCancel(hc.Context())
+		defer end()
+		defer context.AfterFunc(a.ctx, end)()
+		r, w := humago.Unwrap(hc)
+		w.Header().Set("Content-Type", exportTypes[format])
+		w.Header().Set("Trailer", ExportedLetters+", "+ExportedScanned+", "+ExportedUndecided)
+		if r.Method == http.MethodHead {
+			return
+		}
+		did, err := a.service.Export(ctx, c.Tenant, filter, in.Where, format, patient{w, http.NewResponseController(w)})
+		if err != nil {
+			a.log.Warn("an export was cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set(ExportedLetters, strconv.Itoa(did.Letters))
+		w.Header().Set(ExportedScanned, strconv.Itoa(did.Scanned))
+		w.Header().Set(ExportedUndecided, strconv.Itoa(did.Undecided))
+	}}, nil
+}
+
+// patient gives whoever reads some time for each part, however long all takes.
+type patient struct {
+	io.Writer
+	ctl *http.ResponseController
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	err := p.ctl.SetWriteDeadline(time.Now().Add(streamPatience))
+	n, werr := p.Writer.Write(b)
+	return n, errors.Join(err, werr)
+}
