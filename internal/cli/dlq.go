@@ -26,8 +26,8 @@ whose name something is done, so that --tenant and --actor are left out. A serve
 loopback with the escrow service for demonstrations asks for no key, but for --tenant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.dlqList(), c.dlqInspect(), c.dlqAnalyze(), c.dlqStats(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile(), c.dlqHold(), c.dlqRelease(), c.dlqMark(),
-		c.dlqPurge(), c.dlqClear(), c.dlqBulk())
+	cmd.AddCommand(c.dlqList(), c.dlqInspect(), c.dlqAnalyze(), c.dlqStats(), c.dlqExport(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile(), c.dlqHold(), c.dlqRelease(), c.dlqMark(),
+		c.dlqPurge(), c.dlqClear(), c.dlqBulk(), c.dlqRules())
 	return cmd
 }
 

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -55,18 +55,16 @@ func (c *command) dlqAnalyze() *cobra.Command {
 	return cmd
 }
 
-// writeAnalysis makes a file whole, or none: one that is there already is only
-// replaced by a whole one.
+// writeAnalysis writes an analysis to a file.
 func writeAnalysis(name string, found postadjudication.Analysis) error {
 	text, err := json.MarshalIndent(found, "", " ")
 	if err != nil {
 		return err
 	}
-	part := name + ".part"
-	if err := os.WriteFile(part, append(text, '\n'), 0o600); err != nil {
+	return wholeFile(name, func(out io.Writer) error {
+		_, err := out.Write(append(text, '\n'))
 		return err
-	}
-	return os.Rename(part, name)
+	})
 }
 
 func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {

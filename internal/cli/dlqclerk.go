@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type clerk interface {
 	letterMender
 	letterRemover
 	bulkKeeper
+	ruleKeeper
 	Close() error
 }
 
@@ -39,6 +41,15 @@ type letterReader interface {
 type letterAnalyst interface {
 	Analyze(context.Context, postadjudication.AnalysisQuery) (postadjudication.Analysis, error)
 	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
+	Search(context.Context, postadjudication.LetterSearch) (postadjudication.LettersFound, error)
+	Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error)
+}
+
+type ruleKeeper interface {
+	Rules(context.Context) ([]postadjudication.StandingRule, error)
+	SetRule(context.Context, postadjudication.RuleChange) (postadjudication.StandingRule, error)
+	TryRule(context.Context, postadjudication.Rule) (postadjudication.RuleTrial, error)
+	DeleteRule(context.Context, postadjudication.RuleRemoval) (postadjudication.StandingRule, error)
 }
 
 type letterMender interface {

@@ -14,7 +14,7 @@ import (
 
 func (c *command) dlqList() *cobra.Command {
 	var o office
-	var sort, after string
+	var sort, after, where string
 	var letters letterFlags
 	var limit int
 	names := make([]string, len(postadjudication.LetterSorts))
@@ -29,6 +29,9 @@ func (c *command) dlqList() *cobra.Command {
 				return usage(cmd, err)
 			}
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				if where != "" {
+					return c.search(ctx, k, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+				}
 				page, err := k.Letters(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				if err != nil {
 					return err
@@ -52,10 +55,31 @@ func (c *command) dlqList() *cobra.Command {
 	f := cmd.Flags()
 	o.bind(f)
 	letters.bind(f)
+	whereFlag(cmd, &where)
 	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
 	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
 	return cmd
+}
+
+// search lists what meets a condition, and says how far it looked.
+func (c *command) search(ctx context.Context, k clerk, q postadjudication.LetterSearch) error {
+	found, err := k.Search(ctx, q)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.answer(found)
+	}
+	s := screen.New(c.Out)
+	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
+		return err
+	}
+	s.Text("%s looked at.%s", plural(found.Scanned, "letter"), left(found.Undecided))
+	if !found.Complete {
+		s.Text("There may be more: --after %s", found.Next)
+	}
+	return s.Err()
 }
 
 func showLetters(s *screen.Screen, page postadjudication.LetterPage, total string) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -82,6 +83,32 @@ func (k *own) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (po
 
 func (k *own) Stats(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterStats, error) {
 	return k.LetterStats(ctx, k.tenant, f)
+}
+
+func (k *own) Search(ctx context.Context, q postadjudication.LetterSearch) (postadjudication.LettersFound, error) {
+	return k.SearchLetters(ctx, k.tenant, q)
+}
+
+func (k *own) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error) {
+	return k.Service.Export(ctx, k.tenant, f, where, format, out)
+}
+
+func (k *own) Rules(ctx context.Context) ([]postadjudication.StandingRule, error) {
+	return k.Service.Rules(ctx, k.tenant)
+}
+
+func (k *own) SetRule(ctx context.Context, q postadjudication.RuleChange) (postadjudication.StandingRule, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.SetRule(ctx, q)
+}
+
+func (k *own) TryRule(ctx context.Context, r postadjudication.Rule) (postadjudication.RuleTrial, error) {
+	return k.Service.TryRule(ctx, k.tenant, r)
+}
+
+func (k *own) DeleteRule(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StandingRule, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.DeleteRule(ctx, q)
 }
 
 func (k *own) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -31,7 +32,7 @@ type operator struct {
 	tokens map[string]string // by role
 }
 
-var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "show": true, "items": true}
+var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true}
 
 func (o *operator) dlq(role string, args ...string) said {
 	o.t.Helper()
@@ -180,6 +181,8 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	if letter := seen["letter"].(map[string]any); letter["can_fork"] != false || letter["refused_by"] != "reconcile_first" || len(seen["attempts"].([]any)) == 0 {
 		t.Errorf("%v", seen)
 	}
+	papers(t, o)
+	rules(t, o)
 	for _, args := range [][]string{{"list"}, {"inspect", runs["5"]}, {"analyze"}, {"stats"}} {
 		if shown := o.dlq("auditor", args...); shown.code != 0 || !strings.Contains(shown.out, runs["5"]) && args[0] != "stats" && args[0] != "analyze" {
 			t.Errorf("%v: %+v", args, shown)
@@ -220,6 +223,68 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	if o.server != "" {
 		o.refusesOtherRoles(runs["3"], id, hash)
 	}
+}
+
+// papers are files of letters, and lists by a condition.
+func papers(t *testing.T, o *operator) {
+	t.Helper()
+	dir := t.TempDir()
+	sheet, lines, causes := filepath.Join(dir, "letters.csv"), filepath.Join(dir, "letters.jsonl"), filepath.Join(dir, "causes.json")
+	const dear = `amount.minor > 10000 && error.type == "http.refused"`
+	if n := o.did("auditor", "export", sheet)["letters"]; n != 6.0 {
+		t.Errorf("%v letters are exported", n)
+	}
+	if n := o.did("auditor", "export", lines, "--filter", dear)["letters"]; n != 2.0 {
+		t.Errorf("%v letters are exported", n)
+	}
+	o.did("auditor", "analyze", "--export", causes)
+	for name, count := range map[string]int{sheet: 7, lines: 2} {
+		text, err := os.ReadFile(name)
+		if err != nil || strings.Count(string(text), "\n") != count {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if text, err := os.ReadFile(causes); err != nil || !strings.Contains(string(text), `"largest_groups"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+	if streamed := o.dlq("auditor", "export", "-", "--format", "jsonl", "--error-type", "http.refused"); streamed.code != 0 || strings.Count(streamed.out, "\n") != 4 {
+		t.Errorf("%+v", streamed)
+	}
+	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").wants(t, "a bad condition", 2, "where")
+	o.dlq("auditor", "export", sheet, "--format", "xls").wants(t, "a bad format", 2, "--format")
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 3 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*.part")); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if found := o.did("operator", "list", "--filter", dear); len(found["letters"].([]any)) != 2 || found["complete"] != true || found["scanned"] != 6.0 {
+		t.Errorf("%v", found)
+	}
+	o.dlq("operator", "list", "--filter", "amount.minor +").wants(t, "a bad condition", 2, "where")
+}
+
+func rules(t *testing.T, o *operator) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rule.json")
+	writeFile(t, file, `{"name":"night","enabled":false,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`)
+	if trial := o.did("admin", "rules", "try", file); trial["matched"] != 4.0 || trial["ready"] != 0.0 {
+		t.Errorf("%v", trial)
+	}
+	if set := o.did("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "admin@acme" {
+		t.Errorf("%v", set)
+	}
+	writeFile(t, file, `{"name":"night","enabled":true,"filter":{"error_typ":"x"},"delay":"PT8H","max_replays":2}`)
+	o.dlq("admin", "rules", "set", file, "--reason", "x").wants(t, "a bad filter", 2, "error_typ")
+	if list := o.did("auditor", "rules", "list")["rules"].([]any); len(list) != 1 {
+		t.Errorf("%v", list)
+	}
+	if shown := o.dlq("auditor", "rules", "list"); shown.code != 0 || !strings.Contains(shown.out, "night") {
+		t.Errorf("%+v", shown)
+	}
+	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").wants(t, "another version", 1, "version")
+	o.did("admin", "rules", "delete", "night", "--reason", "no longer")
+	o.dlq("admin", "rules", "delete", "night", "--reason", "again").wants(t, "no such rule", 1, "no rule night")
 }
 
 // laterOn half a year has passed: what nobody holds goes.

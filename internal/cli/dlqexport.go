@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqExport() *cobra.Command {
+	var o office
+	var letters letterFlags
+	var format, where string
+	formats := make([]string, len(postadjudication.ExportFormats))
+	for i, f := range postadjudication.ExportFormats {
+		formats[i] = string(f)
+	}
+	cmd := &cobra.Command{
+		Use: "export FILE", Short: "Write dead letters to a file, the oldest first", Args: exactly("FILE"),
+		Long: `Write the dead letters that a filter selects to a file, or to standard output (-), the
+oldest first. A file is there whole or not at all. Without --format the file's name
+says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := letters.read()
+			if format == "" {
+				format = formatOf(args[0], formats)
+			}
+			err = errors.Join(err, oneOf("--format", format, formats...))
+			if args[0] == "-" && c.json {
+				err = errors.Join(err, errors.New("--json and - exclude each other: standard output holds the letters"))
+			}
+			if err != nil {
+				return usage(cmd, err)
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				var done postadjudication.Exported
+				write := func(out io.Writer) (err error) {
+					done, err = k.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
+					return err
+				}
+				if args[0] == "-" {
+					return write(c.Out)
+				}
+				if err := wholeFile(args[0], write); err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(done)
+				}
+				s := screen.New(c.Out)
+				s.Text("%s written to %s.%s", plural(done.Letters, "letter"), args[0], left(done.Undecided))
+				return s.Err()
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.bind(f)
+	letters.bind(f)
+	f.StringVar(&format, "format", "", strings.Join(formats, ", "))
+	whereFlag(cmd, &where)
+	return cmd
+}
+
+// formatOf is the format that a file's name says.
+func formatOf(name string, formats []string) string {
+	ending := strings.TrimPrefix(filepath.Ext(name), ".")
+	if oneOf("", ending, formats...) == nil && ending != "" {
+		return ending
+	}
+	return string(postadjudication.JSON)
+}
+
+// whereFlag defines the flag for what no typed filter can say.
+func whereFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
+}
+
+// left tells of letters that a condition could not be told of.
+func left(undecided int) string {
+	if undecided == 0 {
+		return ""
+	}
+	return " " + plural(undecided, "letter") + " were left out: the condition could not be told of them."
+}

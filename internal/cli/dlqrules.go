@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) dlqRules() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: c.noSuch,
+		Long: `Look at the rules of automatic replay, try and change them. There is none unless
+somebody sets one. A rule replays only what is known to be not executed, never a held
+letter, and none more often than it says. It is one JSON object:
+
+  {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.rulesList(), c.rulesTry(), c.rulesSet(), c.rulesDelete())
+	return cmd
+}
+
+func (c *command) rulesList() *cobra.Command {
+	var o office
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the rules", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.Rules(ctx)
+				if err != nil {
+					return err
+				}
+				return c.tellRules(found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+// readRule reads a rule from a file, or from standard input.
+func (c *command) readRule(name string) (rule postadjudication.Rule, err error) {
+	from, err := c.source(name)
+	if err != nil {
+		return rule, err
+	}
+	defer from.Close() // only read from
+	text, err := io.ReadAll(io.LimitReader(from, 1<<20))
+	if err != nil {
+		return rule, err
+	}
+	return postadjudication.ParseRule(text)
+}
+
+func (c *command) rulesTry() *cobra.Command {
+	var o office
+	cmd := &cobra.Command{
+		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rule, err := c.readRule(args[0])
+			if err != nil {
+				return err
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				trial, err := k.TryRule(ctx, rule)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(trial)
+				}
+				s := screen.New(c.Out)
+				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Looked, trial.Ready, sums(trial.Money))
+				return s.Err()
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+// changeFlags are the flags of a change of a rule.
+type changeFlags struct {
+	office
+	reason  string
+	version int64
+}
+
+func (r *changeFlags) bind(cmd *cobra.Command) {
+	r.bindActor(cmd.Flags())
+	cmd.Flags().StringVar(&r.reason, "reason", "", "why (required)")
+	cmd.Flags().Int64Var(&r.version, "if-version", 0, "only if this is the present version; 0: there is none")
+}
+
+// expected is the version that a change asks for; nil when it asks for none.
+func (r *changeFlags) expected(cmd *cobra.Command) *int64 {
+	if !cmd.Flags().Changed("if-version") {
+		return nil
+	}
+	return &r.version
+}
+
+func (c *command) rulesSet() *cobra.Command {
+	var r changeFlags
+	cmd := &cobra.Command{
+		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needReason(cmd, r.reason); err != nil {
+				return err
+			}
+			rule, err := c.readRule(args[0])
+			if err != nil {
+				return err
+			}
+			return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
+				set, err := k.SetRule(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
+				if err != nil {
+					return err
+				}
+				return c.tellRules([]postadjudication.StandingRule{set}, set)
+			})
+		},
+	}
+	r.bind(cmd)
+	return cmd
+}
+
+func (c *command) rulesDelete() *cobra.Command {
+	var r changeFlags
+	cmd := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needReason(cmd, r.reason); err != nil {
+				return err
+			}
+			if strings.HasPrefix(args[0], ".") || strings.ContainsAny(args[0], "/%?#") {
+				return usage(cmd, errors.New("NAME is no name of a rule: "+args[0]))
+			}
+			return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
+				was, err := k.DeleteRule(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
+				if err != nil {
+					return r.gone(err, "rule "+args[0])
+				}
+				return c.tellRules([]postadjudication.StandingRule{was}, was)
+			})
+		},
+	}
+	r.bind(cmd)
+	return cmd
+}
+
+func (c *command) tellRules(rules []postadjudication.StandingRule, answer any) error {
+	if c.json {
+		return c.answer(answer)
+	}
+	s := screen.New(c.Out)
+	if len(rules) == 0 {
+		s.Text("No rules: nothing is replayed by itself.")
+		return s.Err()
+	}
+	rows := make([][]string, len(rules))
+	for i, r := range rules {
+		does := "replay, at most " + strconv.Itoa(r.MaxReplays) + " times"
+		if r.Mark != nil {
+			does = "mark: " + r.Mark.Reason
+		}
+		filter, err := r.Filter.Encode()
+		if err != nil {
+			return err
+		}
+		rows[i] = []string{r.Name, yesNo(r.Enabled), r.Delay, string(filter), does, "version " + strconv.FormatInt(r.Version, 10) + " by " + r.Actor + ": " + r.Reason}
+	}
+	s.Table([]screen.Column{{Name: "Rule"}, {Name: "On"}, {Name: "After"}, {Name: "Letters", Wraps: true}, {Name: "Does"}, {Name: "Set", Spare: true}}, rows)
+	return s.Err()
+}

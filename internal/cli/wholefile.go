@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// wholeFile makes a file whole or not at all: one of that name that is there already is
+// only replaced by a whole one.
+func wholeFile(name string, write func(io.Writer) error) (err error) {
+	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(part.Name()))
+		}
+	}()
+	if err := write(part); err != nil {
+		return errors.Join(err, part.Close())
+	}
+	if err := errors.Join(part.Sync(), part.Close()); err != nil {
+		return err
+	}
+	return os.Rename(part.Name(), name)
+}
