@@ -395,3 +395,55 @@ func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
 		}
 	}
 }
+
+// Many letters are retried as one plan: those that are worth it, and with --force those
+// whose marks say otherwise, but never what a gate keeps.
+func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	defer stop()
+	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
+	made.wants(t, "keys create", 0, "")
+	o := &operator{place: p, server: v["url"].(string), tokens: map[string]string{"operator": made.object(t)["token"].(string)}}
+	o.tokens["auditor"] = o.tokens["operator"]
+	var in strings.Builder
+	for _, n := range []string{"1", "2", "3"} {
+		in.WriteString(strings.NewReplacer("txr_1", "txr_"+n, "sub_1", "sub_"+n, "adj_1", "adj_"+n, "esc_1", "esc_"+n, `{"transaction`, `{"simulate":["refused","ok"],"transaction`).Replace(line))
+	}
+	p.run(in.String(), "submit", "-").wants(t, "submit", 0, "")
+	runs := []string{o.letter("txr_1"), o.letter("txr_2"), o.letter("txr_3")}
+	o.did("operator", "mark", runs[0], "--eligible", "--reason", "the account is open")
+	o.did("operator", "mark", runs[1], "--eligible=false", "--reason", "ask first")
+	for order, word := range map[string]string{
+		"retry --reason x": "a filter or --all", "retry --reason x --all": "--yes", "retry --all --yes": "--reason", "retry --reason x --all --yes --parallel 0": "--parallel",
+		"retry " + runs[0] + " --reason x --class unknown": "exclude each other", "retry --reason x --eligible --force --yes": "--force", "retry --reason x --all --yes --max-retries 0": "--max-retries",
+	} {
+		o.dlq("operator", strings.Fields(order)...).wants(t, order, 2, word)
+	}
+	plan := o.did("operator", "retry", "--all", "--yes", "--reason", "mended", "--max-retries", "2")
+	if plan["state"] != "done" || plan["items"] != 1.0 || plan["progress"].(map[string]any)["done"] != 1.0 {
+		t.Errorf("%v", plan)
+	}
+	o.settled("txr_1")
+	forced := o.did("operator", "retry", "--all", "--force", "--yes", "--reason", "mended", "--parallel", "2")
+	if forced["items"] != 2.0 || forced["progress"].(map[string]any)["done"] != 2.0 {
+		t.Errorf("%v", forced)
+	}
+	o.settled("txr_2")
+	o.settled("txr_3")
+	kase := p.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)
+	if fork := kase["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
+		t.Errorf("%v", fork)
+	}
+	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.code != 0 || !strings.Contains(none.out, "0, of which 0") {
+		t.Errorf("%+v", none)
+	}
+	cleared := o.did("operator", "clear", "--reason", "the end", "--yes")
+	if cleared["letters"] != 0.0 {
+		t.Errorf("%v", cleared)
+	}
+	o.dlq("operator", "clear", "--reason", "the end", "--confirm", "setlement").wants(t, "another word", 2, "confirm")
+	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").wants(t, "another number", 2, "confirm")
+	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+}
