@@ -55,17 +55,33 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	if l.Error != nil {
 		rows = append(rows, []string{"failed with", l.Error.Type + ": " + l.Error.Message})
 	}
-	rows = append(rows, []string{"like", l.Signature}, []string{"marks", "worth another try: " + yesNo(l.Reprocess) + "; to be looked at first: " + yesNo(l.Review) + "; held: " + yesNo(l.Held)})
+	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksOf(i.Desk)})
 	if l.ExpiresAt != nil {
 		rows = append(rows, []string{"kept until", stamp(*l.ExpiresAt) + " UTC"})
 	}
-	may := "yes"
-	if !l.CanFork {
-		may = "no, " + string(l.RefusedBy)
+	if i.Desk.Held {
+		rows = append(rows, []string{"held", i.Desk.HoldReason})
 	}
-	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"can be forked", may}))
+	if i.Handler != nil {
+		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	s.Title("What may be done now")
+	rows = nil
+	for _, a := range i.Actions {
+		rows = append(rows, []string{string(a.Name), yesNo(a.Allowed), string(a.RefusedBy)})
+	}
+	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
 	return showCase(s, caseAnswer{CaseStatus: i.Case})
+}
+
+func marksOf(d postadjudication.Desk) string {
+	why := "as it died"
+	if d.MarkReason != "" {
+		why = d.MarkReason
+	}
+	return "worth another try: " + yesNo(d.ReprocessEligible) + "; to be looked at first: " + yesNo(d.ManualReviewRequired) + " (" + why + ")"
 }
 
 // showAttempts shows each attempt with the error that it ended with.

@@ -48,7 +48,7 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 	f := cmd.Flags()
 	r.many.bind(f)
 	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's)")
-	f.BoolVar(&r.force, "force", false, "whatever the marks say")
+	forceFlag(cmd, &r.force)
 	detachFlag(cmd, &r.detach)
 	yesFlag(f, &r.yes)
 	return cmd
@@ -89,20 +89,25 @@ func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error 
 	})
 }
 
-// again forks the newest run of a job; with other attempts, when they are given.
+// again forks the newest run of a job, unless it is marked; with other attempts, when
+// they are given.
 func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, k clerk) (api.Forked, error) {
-	if !cmd.Flags().Changed("max-retries") {
-		return k.Retry(ctx, r.one.run, r.one.reason)
-	}
-	if r.policy.attempts < 1 {
+	other := cmd.Flags().Changed("max-retries")
+	if other && r.policy.attempts < 1 {
 		return api.Forked{}, usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
 	now, err := k.Run(ctx, r.one.run)
 	if n := len(now.Forks); n > 0 && err == nil {
 		now, err = k.Run(ctx, now.Forks[n-1])
 	}
+	if err == nil {
+		err = unmarked(ctx, k, now.Run, r.force)
+	}
 	if err != nil {
 		return api.Forked{}, err
+	}
+	if !other {
+		return k.Retry(ctx, r.one.run, r.one.reason)
 	}
 	policy := now.Policy
 	policy.MaxRetryAttempts = r.policy.attempts
