@@ -4,7 +4,14 @@
 // Standard output holds the answer and nothing else; progress, logs and errors go
 // to standard error. The exit code says whose turn it is (see Execute).
 //
-// The package may import internal/app, internal/intake and the public packages. It
+// Commands of dead letters work on the library or ask a server, by the same code: they
+// know only a clerk, who is one of two.
+//
+//	dlq command ──▶ clerk ──▶ own: postadjudication.Service on the database
+//	                    └──▶ server: /api/v1, with the key in RECOURSE_KEY
+//
+// The package may import internal/app, internal/api and internal/access for their words,
+// internal/intake and the public packages. It
 // decides nothing about retries or settlements: money is moved by the library or a
 // server, never here.
 package cli
