@@ -11,7 +11,6 @@
 //	                    └──▶ server: /api/v1, with the key in RECOURSE_KEY
 //
 // The package may import internal/app, internal/api and internal/access for their words,
-// internal/intake and the public packages. It
-// decides nothing about retries or settlements: money is moved by the library or a
-// server, never here.
+// internal/intake and the public packages. It decides nothing about retries or
+// settlements: money is moved by the library or a server, never here.
 package cli
