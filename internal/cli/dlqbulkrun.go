@@ -24,7 +24,7 @@ func (c *command) bulkRun() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := c.confirm(wouldDo(b), yes); err != nil {
+		if err := c.confirm(ctx, wouldDo(b), yes); err != nil {
 			return err
 		}
 		return c.startBulk(ctx, k, id, hash, detach)
@@ -80,14 +80,20 @@ func (c *command) awaitBulk(ctx context.Context, k clerk, b postadjudication.Bul
 		}
 		select {
 		case <-ctx.Done():
-			c.note(fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s", b.ID))
+			c.note(goesOn(b.ID))
 			return b, errors.Join(ctx.Err(), bar.End())
 		case <-tick.C:
 		}
 		var err error
-		if b, err = k.Bulk(ctx, b.ID); err != nil {
+		id := b.ID
+		if b, err = k.Bulk(ctx, id); err != nil {
+			c.note(goesOn(id))
 			return b, errors.Join(err, bar.End())
 		}
 	}
 	return b, bar.End()
+}
+
+func goesOn(id uuid.UUID) string {
+	return fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s", id)
 }

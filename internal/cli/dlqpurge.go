@@ -126,7 +126,7 @@ func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
 			if r.dry {
 				return c.showPlan(would)
 			}
-			if err := c.confirm(wouldGo(would), r.yes); err != nil {
+			if err := c.confirm(ctx, wouldGo(would), r.yes); err != nil {
 				return err
 			}
 			word = do.word(would)

@@ -137,7 +137,7 @@ func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
 		if plan.Ready == 0 {
 			return c.tellBulk(plan)
 		}
-		if err := c.confirm(wouldDo(plan), r.yes); err != nil {
+		if err := c.confirm(ctx, wouldDo(plan), r.yes); err != nil {
 			return err
 		}
 		return c.startBulk(ctx, k, plan.ID, plan.Hash, r.detach)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,20 +30,34 @@ func (c *command) mayAsk(cmd *cobra.Command, yes bool) error {
 	return usage(cmd, errors.New("nobody can be asked here: add --yes to do it"))
 }
 
-// confirm asks a person, beside the answer on standard output.
-func (c *command) confirm(question string, yes bool) error {
+// confirm asks a person, beside the answer on standard output. Whoever interrupts the
+// program has not said yes.
+func (c *command) confirm(ctx context.Context, question string, yes bool) error {
 	if yes {
 		return nil
 	}
 	if _, err := fmt.Fprintf(c.Err, "%s Type yes to go on: ", question); err != nil {
 		return err
 	}
-	said, err := bufio.NewReader(c.In).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	type answer struct {
+		line string
+		err  error
 	}
-	if strings.TrimSpace(said) != "yes" {
-		return errNotConfirmed
+	said := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(c.In).ReadString('\n')
+		said <- answer{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a := <-said:
+		if a.err != nil && !errors.Is(a.err, io.EOF) {
+			return a.err
+		}
+		if strings.TrimSpace(a.line) != "yes" {
+			return errNotConfirmed
+		}
+		return nil
 	}
-	return nil
 }
