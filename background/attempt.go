@@ -20,7 +20,7 @@ type call struct {
 	interrupted bool          // the grace of a shutdown was over first
 	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
-	probe       bool          // made for the brake's sake: a failure is not the run's
+	probe       bool          // made for the sake of a crowd behind a brake: a failure is not the run's
 }
 
 // bounded calls fn until it answers, its time limit is reached, or the grace of a

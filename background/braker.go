@@ -123,7 +123,12 @@ func (k *braker) probe(ctx context.Context, f Family, b Brake) error {
 		return err
 	}
 	k.m.brakes.took(b)
-	answered, after := k.m.probe(f, run, own)
+	crowd, err := k.crowd(ctx, b.Target)
+	if err != nil {
+		k.m.engaged.leave(run.ID)
+		return err
+	}
+	answered, after := k.m.probe(f, run, own, crowd)
 	k.m.engaged.leave(run.ID)
 	if after.Letter == LetterOpen {
 		if err := k.m.Bell(ctx, after); err != nil { // its delivery becomes the mirror
@@ -144,6 +149,18 @@ func (k *braker) probe(ctx context.Context, f Family, b Brake) error {
 	}
 	return err
 }
+
+// crowd reports whether as many runs are parked, due or not, as it takes to pull a
+// brake. Only a crowd is kept from dying: of fewer runs each may be what fails, and
+// would be probed for ever with nothing beside it to show that the target works.
+func (k *braker) crowd(ctx context.Context, t Target) (bool, error) {
+	enough := k.m.cfg.Brake.Cases
+	parked, err := k.m.cfg.Ledger.Parked(ctx, t, Cursor{}, k.m.now().Add(horizon), enough)
+	return len(parked) >= enough, err
+}
+
+// horizon is further than any retry is planned.
+const horizon = 10 * 365 * 24 * time.Hour
 
 // candidate engages the parked run that comes after the last probe in order.
 func (k *braker) candidate(ctx context.Context, t Target) (Run, *engagement, error) {
@@ -277,9 +294,9 @@ func (k *braker) release(ctx context.Context, b Brake) error {
 }
 
 // probe makes one attempt of a run whose brake is pulled; own is its engagement. A
-// probe that fails spends none of the run's budget. answered tells whether the
-// target showed that it works.
-func (m *Manager) probe(f Family, run Run, own *engagement) (answered bool, after Run) {
+// probe that fails spends none of the run's budget while a crowd is parked. answered
+// tells whether the target showed that it works.
+func (m *Manager) probe(f Family, run Run, own *engagement, crowd bool) (answered bool, after Run) {
 	d := &delivery{m: m, family: f, run: run, bell: run.Bell, own: own, doubt: make(chan struct{}), probing: true}
 	if m.admit() != nil {
 		return false, run
@@ -295,7 +312,7 @@ func (m *Manager) probe(f Family, run Run, own *engagement) (answered bool, afte
 	}
 	done := m.attempt(d.calls, f, d.run, started)
 	m.slots.release()
-	done.probe = true
+	done.probe = crowd
 	after, err = m.finish(f, d.run, done)
 	if done.late != nil {
 		m.awaitLate(f, d.run, done.late)

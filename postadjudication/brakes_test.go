@@ -320,6 +320,38 @@ func TestHangingTargetPullsTheBrake(t *testing.T) {
 	r.sound()
 }
 
+// A run that hangs whenever it is called must not be probed for ever when nothing
+// else is parked that could show that the target works.
+func TestAFewRunsThatAlwaysHangEndBehindTheBrake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Slots = 50*time.Millisecond, 8
+		c.Brake = BrakeRule{Attempts: 1 << 20, Abandoned: 1, Probe: 20 * time.Millisecond}
+	})
+	ended := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 1000 {
+			<-ended
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	for n := range 3 {
+		r.mustSubmit(release(n))
+	}
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
+		t.Errorf("%d open letters", dead)
+	}
+	good := release(3)
+	good.Amount = euros(1)
+	r.mustSubmit(good)
+	r.atRest()
+	close(ended)
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
+
 // What is let go and fails again closes the brake again, before the runs are lost.
 func TestRelapsePullsTheBrakeAgain(t *testing.T) {
 	t.Parallel()
