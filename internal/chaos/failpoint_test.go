@@ -34,6 +34,10 @@ func submits(words, executor string) func(*stage, *hand) {
 	return func(s *stage, h *hand) { s.submit(h, adjudication(1, words, executor)) }
 }
 
+// names hands over within a caller's transaction, where a new escrow is written first
+// and by itself.
+func names(s *stage, h *hand) { s.hand(h, worker.SubmitTx, adjudication(1, "ok", "")) }
+
 // orphan leaves a run to whom no process belongs any more: a worker was killed at a
 // point of it.
 func orphan(point string) func(*stage) {
@@ -79,10 +83,14 @@ func keys(s *stage, h *hand) { s.tell(h, worker.Keys, "") }
 // transitions are all kinds of change that the journal writes, and the bells and
 // calls between them, by what their points are named for.
 var transitions = map[string]transition{
-	failpoint.Escrow: {lead: submits("ok", "")},
+	failpoint.Escrow: {lead: names},
 	failpoint.Open:   {lead: submits("ok", "")},
 	failpoint.Correct: {
-		before: orphan(failpoint.Point(failpoint.JournalAfter, failpoint.Escrow)), // an escrow without a case
+		before: func(s *stage) { // an escrow without a case
+			h := s.worker(failpoint.Point(failpoint.JournalAfter, failpoint.Escrow))
+			names(s, h)
+			s.died(h)
+		},
 		lead: func(s *stage, h *hand) {
 			a := adjudication(1, "ok", "")
 			a.Held.Minor += 5000
