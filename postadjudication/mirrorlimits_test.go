@@ -31,7 +31,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsMirror(t *testing.T) {
 		letters = append(letters, out...)
 		r.atRest()
 	}
-	r.untilArchived(d, 5000, onlyQueue)
+	r.untilTrue("the mirrors are within their bound", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
 	r.escrow.mu.Lock()
 	r.escrow.script = nil
 	r.escrow.mu.Unlock()
