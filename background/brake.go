@@ -28,7 +28,7 @@ const (
 
 // Brake is the brake of one target as the journal last saw it. While it is not
 // released, runs of the target that it bars are parked: they stay pending or
-// scheduled, spend nothing, and no bell rings for them.
+// scheduled, spend nothing while they are a crowd, and no bell rings for them.
 //
 //	released ──failing, hanging, by hand──▶ pulled ──probe answered, by hand──▶ easing
 //	   ▲                                      ▲                                 │  │

@@ -24,7 +24,8 @@
 //     and no letter is opened for it before Family.Lookup was asked.
 //   - A live run that is due and has no bell gets a new one.
 //   - Once a brake is pulled no claim of its target begins, in any process, but for one
-//     probe a second; a crowd that is parked spends nothing, needs no bell, and is let go in order.
+//     probe a second; what is parked needs no bell and is let go in order, and
+//     while it is a crowd it spends nothing.
 //
 // The package imports asynq, go-redis, zap, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
 // know of SQL, of settlements and money's rules, or of any face.

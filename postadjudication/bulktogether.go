@@ -26,7 +26,7 @@ const (
 
 // together acts on letters that share a commit, and gives outcomes to those that it
 // can.
-type together func(ctx context.Context, todo []*postgres.BulkItem) error
+type together func(ctx context.Context, wanted []*postgres.BulkItem) error
 
 // together is how the plan's action takes letters together; nil when it takes each
 // alone.
@@ -51,17 +51,17 @@ func (w *bulkWork) inCompany(ctx context.Context, items []postgres.BulkItem) {
 		return
 	}
 	for try, pause := 0, bulkPauseMin; try < togetherTries; try, pause = try+1, 2*pause {
-		var todo []*postgres.BulkItem
+		var wanted []*postgres.BulkItem
 		for n := range items {
 			if items[n].Outcome == "" {
-				todo = append(todo, &items[n])
+				wanted = append(wanted, &items[n])
 			}
 		}
-		if len(todo) == 0 || try > 0 && !pass(ctx, pause, nil) {
+		if len(wanted) == 0 || try > 0 && !pass(ctx, pause, nil) {
 			return
 		}
 		var both sync.WaitGroup
-		for part := range slices.Chunk(todo, (len(todo)+companies-1)/companies) {
+		for part := range slices.Chunk(wanted, (len(wanted)+companies-1)/companies) {
 			both.Go(func() {
 				if err := survived(func() error { return all(context.WithoutCancel(ctx), part) }); err != nil {
 					w.log.Warn("letters of a bulk plan were not moved together, trying on", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
@@ -74,10 +74,10 @@ func (w *bulkWork) inCompany(ctx context.Context, items []postgres.BulkItem) {
 
 // asItWas reads letters, and gives those that are as the plan has them; the others get
 // their outcome.
-func (w *bulkWork) asItWas(ctx context.Context, todo []*postgres.BulkItem) ([]postgres.Filed, map[background.RunID]*postgres.BulkItem, error) {
-	items := make(map[background.RunID]*postgres.BulkItem, len(todo))
-	ids := make([]background.RunID, len(todo))
-	for n, i := range todo {
+func (w *bulkWork) asItWas(ctx context.Context, wanted []*postgres.BulkItem) ([]postgres.Filed, map[background.RunID]*postgres.BulkItem, error) {
+	items := make(map[background.RunID]*postgres.BulkItem, len(wanted))
+	ids := make([]background.RunID, len(wanted))
+	for n, i := range wanted {
 		items[i.Run], ids[n] = i, i.Run
 	}
 	found, err := w.journal.Filed(ctx, ids...)
@@ -98,8 +98,8 @@ func (w *bulkWork) asItWas(ctx context.Context, todo []*postgres.BulkItem) ([]po
 }
 
 // forkAll forks letters as Fork does, in one commit, and rings for the new runs.
-func (w *bulkWork) forkAll(ctx context.Context, todo []*postgres.BulkItem) error {
-	found, items, err := w.asItWas(ctx, todo)
+func (w *bulkWork) forkAll(ctx context.Context, wanted []*postgres.BulkItem) error {
+	found, items, err := w.asItWas(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -183,8 +183,8 @@ func (w *bulkWork) ringAll(ctx context.Context, begun []*background.Run) {
 
 // purgeAllOf purges letters as Purge does: they share a file of the archive, and a
 // commit.
-func (w *bulkWork) purgeAllOf(ctx context.Context, todo []*postgres.BulkItem) error {
-	found, items, err := w.asItWas(ctx, todo)
+func (w *bulkWork) purgeAllOf(ctx context.Context, wanted []*postgres.BulkItem) error {
+	found, items, err := w.asItWas(ctx, wanted)
 	if err != nil {
 		return err
 	}

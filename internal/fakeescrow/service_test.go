@@ -207,14 +207,16 @@ func TestManyCallsOfOneKeyAtOnceMoveItsMoneyOnce(t *testing.T) {
 
 func TestCloseLeavesHeldCallsUnanswered(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{})
+	arrived := make(chan struct{}, 1)
+	s := start(t, Config{Now: func() time.Time { // asked as a call is taken in
+		arrived <- struct{}{}
+		return time.Now()
+	}})
 	e := executor(t, s)
 	c := ask{name: "a", simulate: `"hang"`}.call()
 	answered := make(chan postadjudication.Answer)
 	go func() { answered <- e.Execute(t.Context(), c) }()
-	for len(s.Calls(c.OperationKey.String())) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-arrived
 	s.Close()
 	if a := <-answered; a.Class != "unknown" || a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
