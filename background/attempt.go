@@ -48,15 +48,13 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 		case done.result = <-answers: // it answered at the very limit
 			done.late = nil
 		default:
-			if calls.Err() != nil {
-				done.interrupted = true
-				done.result = unknown(FailureInterrupted, "the process could not show that it lives")
-				done.await(answers)
-				break
-			}
 			done.result = unknown(FailureTimeout, fmt.Sprintf("no answer within %s", limit))
 			done.await(answers)
 		}
+	}
+	if calls.Err() != nil && done.result.Class == Unknown { // a call that was cancelled gave up: its own failure says nothing
+		done.interrupted = true
+		done.result = unknown(FailureInterrupted, "the process could not show that it lives")
 	}
 	done.took = max(0, m.cfg.Now().Sub(began))
 	return done

@@ -1,4 +1,16 @@
 package background
 
+import (
+	"context"
+	"time"
+)
+
 // For tests in package background_test.
 var NewPipelined = newPipelined
+
+// InterruptsCall makes a call as an attempt does and tells whether it was cut short.
+func InterruptsCall(calls context.Context, fn func(context.Context) Result) bool {
+	m := &Manager{graceOver: make(chan struct{})}
+	m.cfg.Now = time.Now
+	return m.bounded(calls, time.Minute, fn).interrupted
+}

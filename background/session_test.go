@@ -127,6 +127,30 @@ func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	}
 }
 
+// What a cancelled call says of its own failure proves nothing, even when it is as
+// quick as the cancellation; what it paid counts.
+func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
+	t.Parallel()
+	var calls context.Context
+	for range 2000 {
+		var end context.CancelFunc
+		calls, end = context.WithCancel(t.Context())
+		if !background.InterruptsCall(calls, func(ctx context.Context) background.Result {
+			end()
+			<-ctx.Done()
+			return vague
+		}) {
+			t.Fatal("a cancelled call that gave up was taken for a failed attempt")
+		}
+	}
+	if background.InterruptsCall(calls, func(context.Context) background.Result { return paid }) {
+		t.Error("a payment was forgotten")
+	}
+	if background.InterruptsCall(t.Context(), func(context.Context) background.Result { return vague }) {
+		t.Error("an unknown outcome of a live session was taken for an interruption")
+	}
+}
+
 // A run whose every worker is lost is not tried for ever.
 func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
 	t.Parallel()
