@@ -31,13 +31,14 @@ type PruneReport struct {
 	Alone      bool  // false: another process prunes, and this one did nothing
 	Warned     int   // letters whose end was announced
 	Pruned     int   // letters taken
+	Failed     int   // letters that could not be announced or taken, and are tried again in the next round
 	Unarchived int64 // letters of settlements whose retention is over, and which stay because there is no archive
 }
 
 // pruneStats are of one process.
 type pruneStats struct {
-	rounds, warned, pruned atomic.Uint64
-	unarchived             atomic.Int64
+	rounds, warned, pruned, failed atomic.Uint64
+	unarchived                     atomic.Int64
 }
 
 // RetentionStats are counts of one process; Unarchived is as the last round found it.
@@ -45,11 +46,12 @@ type RetentionStats struct {
 	Rounds     uint64 // of the pruner that were carried through
 	Warned     uint64 // letters whose end was announced
 	Pruned     uint64 // letters whose retention was over
+	Failed     uint64 // times that a letter could not be announced or taken
 	Unarchived int64  // letters of settlements that stay beyond their retention because there is no archive
 }
 
 func (p *pruneStats) read() RetentionStats {
-	return RetentionStats{Rounds: p.rounds.Load(), Warned: p.warned.Load(), Pruned: p.pruned.Load(), Unarchived: p.unarchived.Load()}
+	return RetentionStats{Rounds: p.rounds.Load(), Warned: p.warned.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
 }
 
 // keep sets up how letters of the families are kept.
@@ -93,89 +95,80 @@ func (s *Service) keepPruning(ctx context.Context) {
 // over, oldest first, in batches: into the archive, then off the list of letters, with
 // a receipt that names the archive file. Held letters and unknown money are never
 // taken, and settlements only into an archive. Nothing is taken for its age
-// that was not announced. Only one process prunes at a time; PruneReport.Alone says whether it was this.
-func (s *Service) Prune(ctx context.Context) (r PruneReport, err error) {
-	r.Alone, err = s.journal.WhilePruning(ctx, func() error {
+// that was not announced. A letter, tenant or family of which nothing can be done hinders
+// no other: it is counted in PruneReport.Failed, its error is returned with those of the
+// others when the round is over, and the next round tries again.
+// Only one process prunes at a time; PruneReport.Alone says whether it was this.
+func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
+	round := &pruneRound{Service: s}
+	alone, err := s.journal.WhilePruning(ctx, func() error {
 		var errs []error
 		for _, rule := range s.retention.all() {
-			errs = append(errs, s.pruneBy(ctx, rule, &r))
+			errs = append(errs, round.by(ctx, rule))
 		}
 		return errors.Join(errs...)
 	})
-	if !r.Alone || err != nil {
-		return r, err
+	if round.report.Alone = alone; !alone {
+		return round.report, err
 	}
-	s.pruned.rounds.Add(1)
-	if was := s.pruned.unarchived.Swap(r.Unarchived); was == 0 && r.Unarchived > 0 {
-		s.log.Warn("letters of settlements are over their retention and stay: there is no archive to put them into", zap.Int64("letters", r.Unarchived))
-	}
-	return r, nil
+	return round.end(err)
 }
 
-// pruneBy applies one rule.
-func (s *Service) pruneBy(ctx context.Context, rule retention, r *PruneReport) error {
-	at := s.now()
-	warn := func(f []postgres.Filed) error { return s.warn(ctx, rule, f, s.now(), r) }
-	err := each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return s.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
-	}, warn)
+// by applies one rule. What one part of it can't do keeps no other from being done.
+func (p *pruneRound) by(ctx context.Context, rule retention) error {
+	p.failed = 0
+	at := p.now()
+	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
+		return p.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
+	}, func(f []postgres.Filed) error { return p.warn(ctx, rule, f, p.now()) })
 	if err != nil {
-		return fmt.Errorf("announce the end of letters of %s: %w", rule.Family, err)
+		err = fmt.Errorf("announce the end of letters of %s: %w", rule.Family, err)
 	}
-	if rule.money() && s.archive == nil {
-		n, err := s.journal.CountExpired(ctx, rule.Shelf, rule.over(at))
-		r.Unarchived += n
+	if taken := p.take(ctx, rule, at); taken != nil {
+		err = errors.Join(err, fmt.Errorf("prune letters of %s: %w", rule.Family, taken))
+	}
+	return err
+}
+
+// take takes the letters whose retention is over by one rule.
+func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) error {
+	p.failed = 0
+	if rule.money() && p.archive == nil {
+		n, err := p.journal.CountExpired(ctx, rule.Shelf, rule.over(at))
+		p.report.Unarchived += n
 		return err
 	}
-	err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return s.journal.Expired(ctx, rule.Shelf, rule.over(at), after, pruneBatch)
-	}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByAge, f, s.now(), r) })
-	if err == nil && rule.maxCount > 0 {
-		err = each(func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-			return s.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
-		}, func(f []postgres.Filed) error { return s.expire(ctx, rule, expiredByCount, f, s.now(), r) })
+	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
+		return p.journal.Expired(ctx, rule.Shelf, rule.over(at), after, pruneBatch)
+	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByAge, f, p.now()) })
+	if rule.maxCount == 0 || ctx.Err() != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("prune letters of %s: %w", rule.Family, err)
-	}
-	return nil
-}
-
-// each walks a list page by page. The next page begins behind the last letter, also
-// if that could not be taken: it will be met in the next round.
-func each(list func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error), do func([]postgres.Filed) error) error {
-	var after postgres.FiledPlace
-	for {
-		page, last, err := list(after)
-		if err != nil || last == after {
-			return err
-		}
-		if err := do(page); err != nil {
-			return err
-		}
-		after = last
-	}
+	p.failed = 0
+	return errors.Join(err, p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
+		return p.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
+	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByCount, f, p.now()) }))
 }
 
 // expire takes letters whose retention is over.
-func (s *Service) expire(ctx context.Context, rule retention, why string, letters []postgres.Filed, at time.Time, r *PruneReport) error {
+func (p *pruneRound) expire(ctx context.Context, rule retention, why string, letters []postgres.Filed, at time.Time) error {
 	var due []postgres.Filed
 	for _, f := range letters {
 		if keeps(f) == "" && (why == expiredByCount || f.Desk.Warned && !rule.expiresAt(f.Run.DeadAt).After(at)) {
 			due = append(due, f)
 		}
 	}
-	done, err := s.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
+	done, err := p.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: pruneActor, At: at, Payload: receipts.Payload{
 			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: rule.expiresAt(f.Run.DeadAt), DeadLetteredAt: f.Run.DeadAt}}
 	})
-	r.Pruned += len(done)
-	s.pruned.pruned.Add(uint64(len(done)))
+	p.report.Pruned += len(done)
+	p.pruned.pruned.Add(uint64(len(done)))
 	return err
 }
 
 // warn announces the end of letters, once for each.
-func (s *Service) warn(ctx context.Context, rule retention, letters []postgres.Filed, at time.Time, r *PruneReport) error {
+func (p *pruneRound) warn(ctx context.Context, rule retention, letters []postgres.Filed, at time.Time) error {
 	var changes []postgres.Change
 	for _, f := range letters {
 		if keeps(f) != "" || f.Desk.Warned {
@@ -191,11 +184,11 @@ func (s *Service) warn(ctx context.Context, rule retention, letters []postgres.F
 	if len(changes) == 0 {
 		return nil
 	}
-	done, err := s.journal.MoveFiled(ctx, changes)
+	done, err := p.journal.MoveFiled(ctx, changes)
 	for _, ok := range done {
 		if ok {
-			r.Warned++
-			s.pruned.warned.Add(1)
+			p.report.Warned++
+			p.pruned.warned.Add(1)
 		}
 	}
 	return err

@@ -27,7 +27,7 @@ type process struct {
 
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
-	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored, pruned, unarchived *prometheus.Desc
+	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
@@ -43,6 +43,7 @@ func newProcess(of measured, started time.Time) *process {
 		paused:      about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
 		unmirrored:  about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
 		pruned:      about("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
+		unpruned:    about("recourse_dead_letters_prune_failures_total", "Times that the end of a dead letter could not be announced, or the letter not be taken."),
 		unarchived:  about("recourse_dead_letters_unarchived", "Dead letters of settlements that stay beyond their retention because there is no archive."),
 		subscribers: about("recourse_letter_subscribers", "Subscribers of dead letters in this process."),
 		told:        about("recourse_letters_told_total", "Calls of subscribers of dead letters that returned."),
@@ -78,6 +79,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	count(p.parked, s.Parked)
 	count(p.unmirrored, s.Unmirrored)
 	count(p.pruned, s.Retention.Pruned)
+	count(p.unpruned, s.Retention.Failed)
 	to <- batches(p.moves, s.Moves)
 	to <- batches(p.opens, s.Opens)
 }
