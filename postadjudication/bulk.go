@@ -72,6 +72,12 @@ type Bulk struct {
 	Refused map[Gate]int64   `json:"refused,omitempty"`
 	Hash    string           `json:"hash"`
 
+	// Of a plan with a condition: how many letters were looked at for it, which are all
+	// that the filter selects unless a limit was reached, and how many of these were left
+	// out since the condition could not be told of them.
+	Scanned   int64 `json:"scanned,omitempty"`
+	Undecided int64 `json:"undecided,omitempty"`
+
 	PlannedAt     time.Time    `json:"planned_at"`
 	StartedBy     string       `json:"started_by,omitempty"` // in whose name it acts
 	StartedAt     *time.Time   `json:"started_at,omitempty"`
@@ -85,6 +91,7 @@ type Bulk struct {
 // BulkAsked is what a plan was asked to do, as BulkRequest has it.
 type BulkAsked struct {
 	Filter    LetterFilter `json:"filter"`
+	Where     string       `json:"where,omitempty"`
 	All       bool         `json:"all,omitempty"`
 	Limit     int64        `json:"limit,omitempty"`
 	Policy    string       `json:"policy,omitempty"` // as retrypolicy.Parse reads it
@@ -130,6 +137,10 @@ func bulkOf(b postgres.Bulk, asked BulkAsked, counts []postgres.BulkCount) Bulk 
 		switch {
 		case c.Ran:
 			out.Progress.add(c)
+		case c.Word == postgres.BulkScanned:
+			out.Scanned = c.Items
+		case c.Word == postgres.BulkUndecided:
+			out.Undecided = c.Items
 		case c.Word != "":
 			out.Refused[Gate(c.Word)] += c.Items
 		default:

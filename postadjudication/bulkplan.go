@@ -21,7 +21,8 @@ import (
 type BulkRequest struct {
 	Tenant string       // required
 	Filter LetterFilter // which letters, open ones only
-	All    bool         // all of them: required when the filter is empty, refused when it is not
+	Where  string       // a condition that they meet besides, see LetterExpr; empty for none
+	All    bool         // all of them: required when neither filter nor condition is given, refused else
 	Action BulkAction   // required
 	Actor  string       // required
 	Reason string       // required
@@ -49,10 +50,17 @@ const (
 // PlanBulk makes a plan, and changes nothing else: it stores which letters the filter
 // selects now, each with its version and its money, and tells what would be refused
 // now, and by which gate. Letters that die later are none of them, and one that
-// anybody moves before its turn is left alone. Bad input is a *FieldError (joined, one
-// per field).
+// anybody moves before its turn is left alone. A condition is asked of every letter that
+// the filter selects, all as they are at one moment; one of which it can't be told is left
+// out and counted. When they are too many to look at all of them, there is no plan, but a
+// *FieldError of where. Bad input is a *FieldError (joined, one per field).
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
-	if err := q.validate(); err != nil {
+	return s.planBulk(ctx, q, bulkReach{bulkScanMost, bulkScanTime})
+}
+
+func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (Bulk, error) {
+	condition, err := s.bulkCondition(q.Where, most)
+	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err
 	}
 	at := s.now()
@@ -77,13 +85,13 @@ func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.journal.PlanBulk(ctx, b, postgres.BulkScope{
+	b, err = s.journal.PlanBulk(ctx, b, condition.of(postgres.BulkScope{
 		Filter: s.selection(f, at), Limit: q.Limit, Chunk: bulkPlanChunk, Outdated: at.Add(-BulkPlansKept), Seal: digest.sum,
 		Judge: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
 			return string(s.judge(q.Action, l, at))
 		},
-	})
+	}))
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -132,8 +140,9 @@ func (q *BulkRequest) validate() error {
 	refuse(q.Filter.Standing != background.NoLetter && q.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter
 	f.Standing = background.NoLetter
-	refuse(f == (LetterFilter{}) && !q.All, "filter", "must say which letters; for all of them say so in all")
-	refuse(f != (LetterFilter{}) && q.All, "all", "must not be given beside a filter")
+	selects := f != (LetterFilter{}) || q.Where != ""
+	refuse(!selects && !q.All, "filter", "must say which letters; for all of them say so in all")
+	refuse(selects && q.All, "all", "must not be given beside a filter")
 	refuse(q.Limit < 0, "limit", "must not be negative")
 	refuse(q.Parallel < 0 || q.Parallel > bulkParallelMax, "parallel", fmt.Sprintf("must be 1 to %d", bulkParallelMax))
 	refuse(q.Throttle < 0 || q.Throttle > bulkThrottleMax, "throttle", fmt.Sprintf("must be 1 to %d, in letters a second", bulkThrottleMax))
@@ -149,7 +158,7 @@ func (q *BulkRequest) validate() error {
 }
 
 func (q *BulkRequest) asked() BulkAsked {
-	a := BulkAsked{Filter: q.Filter, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
+	a := BulkAsked{Filter: q.Filter, Where: q.Where, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
 	a.Filter.From, a.Filter.To = instantOf(a.Filter.From), instantOf(a.Filter.To)
 	if q.Policy != nil {
 		a.Policy = q.Policy.Normalize().Encode()

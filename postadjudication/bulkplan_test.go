@@ -48,11 +48,15 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 			t.Errorf("%s: %+v, %d are refused", name, whole, refused)
 		}
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
-			got, items := r.inPieces(whole, f, chunk, 0)
+			got, items := r.inPieces(whole, f, chunk, 0, nil)
+			met, each := r.inPieces(whole, f, chunk, 0, func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil })
+			if met.Hash != whole.Hash || !slices.Equal(each, want) {
+				t.Errorf("%s in pieces of %d, each asked: %+v", name, chunk, met)
+			}
 			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !slices.Equal(items, want) {
 				t.Errorf("%s in pieces of %d: %+v", name, chunk, got)
 			}
-			if got, items := r.inPieces(whole, f, chunk, 3); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
+			if got, items := r.inPieces(whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
 				t.Errorf("%s in pieces of %d, at most 3: %+v", name, chunk, items)
 			}
 		}
@@ -60,7 +64,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 }
 
 // inPieces makes a plan like one that there is.
-func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64) (Bulk, []BulkItem) {
+func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error)) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
 	b, err := r.journal.FindBulk(ctx, "acme", like.ID)
@@ -70,7 +74,7 @@ func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64) (Bulk, []B
 	b.ID = newID()
 	digest := newBulkDigest(b)
 	b, err = r.journal.PlanBulk(ctx, b, postgres.BulkScope{
-		Filter: r.selection(f, like.PlannedAt), Limit: limit, Chunk: chunk, Seal: digest.sum,
+		Filter: r.selection(f, like.PlannedAt), Limit: limit, Chunk: chunk, Seal: digest.sum, Meets: meets,
 		Judge: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
 			return string(r.Service.judge(BulkFork, l, like.PlannedAt))

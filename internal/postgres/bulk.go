@@ -133,11 +133,17 @@ func bulksOf(ctx context.Context, q sqlx.QueryerContext, where string, args ...a
 // BulkCount is how many items of a plan have a word in common, and their money.
 type BulkCount struct {
 	Ran      bool   `db:"ran"`  // Word is an outcome; else the gate that refused them when the plan was made
-	Word     string `db:"word"` // empty: they were not refused
+	Word     string `db:"word"` // empty: they were not refused. BulkScanned and BulkUndecided count letters that need not be items
 	Currency string `db:"currency"`
 	Items    int64  `db:"items"`
 	Amount   int64  `db:"amount"`
 }
+
+// Words of counts of what was looked at for the condition of a plan. No gate has them.
+const (
+	BulkScanned   = "-scanned"
+	BulkUndecided = "-undecided" // of these
+)
 
 // BulkCounts reads the counts of a plan.
 func (j *Journal) BulkCounts(ctx context.Context, id uuid.UUID) ([]BulkCount, error) {

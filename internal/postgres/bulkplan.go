@@ -31,6 +31,12 @@ type BulkScope struct {
 	Filter LetterFilter
 	Limit  int64 // the oldest of them; all when 0
 	Chunk  int64 // how many a statement takes: what a plan costs who makes it, however large it is
+	// Meets tells whether a letter that the filter selects is meant; nil: all are. It is
+	// given them in order, as they are at the moment that the plan is of. Its error ends
+	// the planning.
+	Meets func(context.Context, FoundLetter) (bool, error)
+	// Beside gives counts to keep with those of the plan, when all were judged; may be nil.
+	Beside func() []BulkCount
 	// Judge is given each letter in order, and tells the gate that refuses it, or nothing.
 	Judge func(*PlannedLetter) string
 	// Seal gives the hash when all were judged.
@@ -49,26 +55,40 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 	if err != nil {
 		return b, unavailable(err)
 	}
-	tx, err := j.finding.BeginTx(ctx, nil) // each letter is of one moment; all need not be
+	one := &sql.TxOptions{} // each letter is of one moment; all need not be
+	if of.Meets != nil {    // what is written down of it is what met the condition
+		one.Isolation = sql.LevelRepeatableRead
+	}
+	if err := j.forgetPlans(ctx, b.Tenant, of.Outdated); err != nil {
+		return b, unavailable(err)
+	}
+	tx, err := j.finding.BeginTx(ctx, one)
 	if err != nil {
 		return b, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	if err := forgetPlans(ctx, tx, b.Tenant, of.Outdated); err != nil {
-		return b, unavailable(err)
-	}
 	p := planning{bulk: b.ID, judge: of.Judge, counts: map[[2]string]BulkCount{}}
 	for more := !search.nothing(); more; {
 		size := of.Chunk
 		if of.Limit > 0 {
 			size = min(size, of.Limit-p.items)
 		}
-		if more, err = p.chunk(ctx, tx, &search, size); err != nil {
+		if of.Meets != nil {
+			more, err = p.meeting(ctx, tx, &search, of)
+		} else {
+			more, err = p.chunk(ctx, tx, &search, size)
+		}
+		if err != nil {
 			return b, unavailable(err)
 		}
 		more = more && (of.Limit == 0 || p.items < of.Limit)
 	}
 	b.Items, b.Hash, b.State, b.Settled = p.items, of.Seal(), BulkPlanned, true
+	if of.Beside != nil {
+		for _, c := range of.Beside() {
+			p.counts[[2]string{c.Word, c.Currency}] = c
+		}
+	}
 	if err := p.end(ctx, tx, &b); err != nil {
 		return b, unavailable(err)
 	}
@@ -105,17 +125,22 @@ func chunkSQL(search string, n int) string {
 // chunk takes in the next letters; more tells whether others may follow.
 func (p *planning) chunk(ctx context.Context, tx *sql.Tx, search *letterPlan, size int64) (more bool, err error) {
 	query, args := search.statement(p.last, int(size))
+	taken, err := p.take(ctx, tx, query, args)
+	return taken == size, err
+}
+
+// take writes down the letters that a search gives.
+func (p *planning) take(ctx context.Context, tx *sql.Tx, query string, args []any) (taken int64, err error) {
 	rows, err := tx.QueryContext(ctx, chunkSQL(query, len(args)), append(args, p.bulk, p.items)...)
 	if err != nil {
-		return false, err
+		return taken, err
 	}
 	defer rows.Close()
 	gates := newColumns(2, 0)
-	var taken int64
 	for ; rows.Next(); taken++ {
 		l, died, err := scanPlanned(rows)
 		if err != nil {
-			return false, err
+			return taken, err
 		}
 		p.items++
 		p.last = LetterPlace{died.UnixMicro(), l.Run.ID}
@@ -127,12 +152,12 @@ func (p *planning) chunk(ctx context.Context, tx *sql.Tx, search *letterPlan, si
 		p.count(gate, &l)
 	}
 	if err := rows.Err(); err != nil || gates.rows == 0 {
-		return taken == size, err
+		return taken, err
 	}
 	args = append([]any{p.bulk}, gates.args()...)
 	_, err = tx.ExecContext(ctx, `UPDATE recourse.bulk_items i SET gate = g.gate FROM unnest($2::bigint[], $3::text[]) AS g(position, gate)
 		WHERE i.bulk_id = $1 AND i.position = g.position`, args...)
-	return taken == size, err
+	return taken, err
 }
 
 func scanPlanned(rows *sql.Rows) (l PlannedLetter, died time.Time, err error) {
@@ -172,8 +197,8 @@ func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
 }
 
 // forgetPlans forgets a plan that nobody started: nothing was done for it.
-func forgetPlans(ctx context.Context, tx *sql.Tx, tenant string, outdated time.Time) error {
-	_, err := tx.ExecContext(ctx, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
+func (j *Journal) forgetPlans(ctx context.Context, tenant string, outdated time.Time) error {
+	_, err := j.finding.ExecContext(ctx, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
     SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id
 ), i AS (DELETE FROM recourse.bulk_items WHERE bulk_id IN (SELECT id FROM old))
 DELETE FROM recourse.bulk_counts WHERE bulk_id IN (SELECT id FROM old)`, tenant, outdated)

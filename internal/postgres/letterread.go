@@ -46,11 +46,15 @@ WHERE l.run_id = ANY($1::uuid[])`
 // readLetters reads the letters at places, in their order. What is no letter any more
 // is left out.
 func (j *Journal) readLetters(ctx context.Context, places []LetterPlace) ([]FoundLetter, error) {
+	return readLetters(ctx, j.finding, places)
+}
+
+func readLetters(ctx context.Context, q querier, places []LetterPlace) ([]FoundLetter, error) {
 	c := newColumns(1, len(places))
 	for _, p := range places {
 		c.id(p.Run)
 	}
-	rows, err := j.finding.QueryContext(ctx, listedSQL, c.args()...)
+	rows, err := q.QueryContext(ctx, listedSQL, c.args()...)
 	if err != nil {
 		return nil, err
 	}

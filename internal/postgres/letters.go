@@ -83,8 +83,12 @@ func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o 
 }
 
 func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
+	return p.places(ctx, j.finding, after, limit)
+}
+
+func (p *letterPlan) places(ctx context.Context, q querier, after LetterPlace, limit int) ([]LetterPlace, error) {
 	query, args := p.statement(after, limit)
-	rows, err := j.finding.QueryContext(ctx, query, args...)
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,74 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// bulkReach bounds what is looked at for the condition of a plan.
+type bulkReach struct {
+	letters int64
+	time    time.Duration
+}
+
+// Whoever waits for a plan over HTTP has half a minute.
+const (
+	bulkScanMost = 1_000_000
+	bulkScanTime = 20 * time.Second
+)
+
+// bulkCondition asks the condition of a plan of letter after letter.
+type bulkCondition struct {
+	service            *Service
+	where              *LetterExpr
+	most               bulkReach
+	ends               time.Time // of the machine's clock, when the first letter was looked at
+	scanned, undecided int64
+}
+
+// bulkCondition is nil for a plan without a condition.
+func (s *Service) bulkCondition(where string, most bulkReach) (*bulkCondition, error) {
+	if where == "" {
+		return nil, nil
+	}
+	expr, err := ParseLetterExpr(where)
+	return &bulkCondition{service: s, where: expr, most: most}, err
+}
+
+// of lets a plan take only letters that meet the condition, and keep how many were
+// looked at.
+func (c *bulkCondition) of(scope postgres.BulkScope) postgres.BulkScope {
+	if c == nil {
+		return scope
+	}
+	scope.Meets = c.meets
+	scope.Beside = func() []postgres.BulkCount {
+		return []postgres.BulkCount{{Word: postgres.BulkScanned, Items: c.scanned}, {Word: postgres.BulkUndecided, Items: c.undecided}}
+	}
+	return scope
+}
+
+// meets refuses to go on when the bound is reached: a plan of the part that was looked at
+// would pass for one of all.
+func (c *bulkCondition) meets(ctx context.Context, found postgres.FoundLetter) (bool, error) {
+	now := time.Now()
+	if c.scanned == 0 {
+		c.ends = now.Add(c.most.time)
+	}
+	if c.scanned == c.most.letters || now.After(c.ends) {
+		return false, badExpr(fmt.Sprintf("could not be told of all letters that the filter selects: %d were looked at, and others follow. Narrow the filter, or give a limit", c.scanned))
+	}
+	c.scanned++
+	meets, err := c.where.Meets(ctx, c.service.letterOf(found))
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil:
+		c.undecided++
+		return false, nil
+	}
+	return meets, nil
+}
