@@ -18,7 +18,8 @@ type bulkPlanInput struct {
 	Body struct {
 		Action    string          `json:"action" enum:"fork,reconcile_by_lookup,purge,mark,hold,release"`
 		Filter    json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
-		All       bool            `json:"all,omitempty" doc:"All open letters: in the place of a filter"`
+		Where     string          `json:"where,omitempty" minLength:"1" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON: of those that the filter selects, only letters that meet it are meant" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+		All       bool            `json:"all,omitempty" doc:"All open letters: in the place of a filter and a condition"`
 		Reason    string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
 		Policy    *PolicyBody     `json:"policy,omitempty" doc:"Of forks: another retry policy; absent keeps the letters'"`
 		Queue     string          `json:"queue,omitempty" minLength:"1" doc:"Of forks: another queue of the family; absent keeps the letters'"`
@@ -75,7 +76,7 @@ type bulkItemsOutput struct {
 func (a *API) bulkOperations(h huma.API) {
 	register(a, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
-		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk.",
+		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where.",
 	}, a.planBulk)
 	register(a, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.Read, summary: "List plans, the newest first",
@@ -115,7 +116,7 @@ func (a *API) bulkOperations(h huma.API) {
 
 func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlanned, error) {
 	q := postadjudication.BulkRequest{
-		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
+		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
 	}
 	var err error

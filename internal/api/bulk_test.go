@@ -23,6 +23,9 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 		`{"action":"fork","reason":"mended","filter":{"error_typ":"x"}}`:                        "error_typ",
 		`{"action":"fork","reason":"mended","all":true,"filter":{"outcome":"release"}}`:         "all",
 		`{"action":"fork","reason":"mended","filter":{"letter":"forked"}}`:                      "letter",
+		`{"action":"fork","reason":"x","where":"error.typ == \"x\""}`:                           "where",
+		`{"action":"fork","reason":"x","where":""}`:                                             "where",
+		`{"action":"fork","reason":"x","where":"held","all":true}`:                              "all",
 		`{"action":"burn","reason":"mended","all":true}`:                                        "action",
 		`{"action":"fork","all":true}`:                                                          "reason",
 		`{"action":"fork","reason":"x","all":true,"manual_review_required":true}`:               "marks",
@@ -80,6 +83,33 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 	audit, err := r.main.Service.Audit(t.Context())
 	if err != nil || !audit.OK() {
 		t.Errorf("%v, %v", audit, err)
+	}
+}
+
+// A plan may name its letters by a condition; it says how many it was asked of, and keeps
+// it with its hash.
+func TestAPlanMayCarryACondition(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	operator := r.key("acme", access.Operator)
+	r.letter("acme", 1, `"refused"`)
+	second := r.letter("acme", 2, `"refused"`)
+	plan := func(where string) map[string]any {
+		return r.ask(operator, http.MethodPost, "/api/v1/bulk", `{"action":"hold","reason":"in court","filter":{"error_type":"http.refused"},"where":"`+where+`"}`).is(http.StatusCreated)
+	}
+	made := plan("run_id == '" + second + "'")
+	if made["items"] != 1.0 || made["scanned"] != 2.0 || made["asked"].(map[string]any)["where"] != "run_id == '"+second+"'" {
+		t.Errorf("%v", made)
+	}
+	if other := plan("run_id == '" + second + "' && !held"); other["items"] != 1.0 || other["hash"] == made["hash"] {
+		t.Errorf("%v", other)
+	}
+	items := r.ask(operator, http.MethodGet, "/api/v1/bulk/"+made["id"].(string)+"/items", "").is(http.StatusOK)["items"].([]any)
+	if len(items) != 1 || items[0].(map[string]any)["run_id"] != second {
+		t.Errorf("%v", items)
+	}
+	if undecided := plan("1 / (attempts - 1) > 0"); undecided["items"] != 0.0 || undecided["undecided"] != 2.0 {
+		t.Errorf("%v", undecided)
 	}
 }
 

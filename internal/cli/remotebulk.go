@@ -19,6 +19,7 @@ func (s *server) PlanBulk(ctx context.Context, q postadjudication.BulkRequest) (
 		because
 		Action    postadjudication.BulkAction `json:"action"`
 		Filter    json.RawMessage             `json:"filter,omitempty"`
+		Where     string                      `json:"where,omitempty"`
 		All       bool                        `json:"all,omitempty"`
 		Policy    *retrypolicy.Policy         `json:"policy,omitempty"`
 		Queue     string                      `json:"queue,omitempty"`
@@ -27,7 +28,7 @@ func (s *server) PlanBulk(ctx context.Context, q postadjudication.BulkRequest) (
 		Limit     int64                       `json:"limit,omitempty"`
 		Parallel  int                         `json:"parallel,omitempty"`
 		Throttle  int                         `json:"throttle,omitempty"`
-	}{because{q.Reason}, q.Action, nil, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
+	}{because{q.Reason}, q.Action, nil, q.Where, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
 	if body.Filter, err = q.Filter.Encode(); err != nil {
 		return out, err
 	}
