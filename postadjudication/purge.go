@@ -43,7 +43,7 @@ type Purged struct {
 	Letters int `json:"letters"`
 	Held    int `json:"held"`     // passed by
 	Unknown int `json:"unknown"`  // passed by
-	MovedOn int `json:"moved_on"` // forked, reconciled or held while the purge went on
+	MovedOn int `json:"moved_on"` // forked, reconciled, held, or not what the filter selects any more, while the purge went on
 }
 
 // PlanPurge counts what Purge would do. Actor, reason and confirmation are not needed
@@ -58,7 +58,8 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 
 // Purge removes the open letters that a filter selects, oldest or newest first, in
 // batches: with a receipt each, into the archive if there is one, with their mirrors.
-// Held letters, unknown money and runs that are alive are never touched. When it
+// Held letters, unknown money and runs that are alive are never touched, and a letter
+// that changes meanwhile only goes if the filter selects it as it is when it goes. When it
 // stops half way, because ctx ends or the database can't be reached, what it did is
 // done; asked again, with a new number to confirm, it does the rest.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
@@ -98,9 +99,21 @@ func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Pur
 	return s.purge(ctx, list, q.Actor, q.Reason)
 }
 
-// pages gives letters page by page, each with what it is by then; more says whether
-// any may follow. They begin anew with every call of their maker.
-type pages func(ctx context.Context) (next func() (page []postgres.Filed, more bool, err error))
+// pages gives letters page by page. They begin anew with every call of their maker.
+type pages func(ctx context.Context) (next func() (purgePage, error))
+
+// purgePage is a part of the letters that are to be purged.
+type purgePage struct {
+	letters []postgres.Filed // each as it was by then
+	more    bool             // others may follow
+	// still gives those of some letters of the page that are to be purged as they are
+	// there. Whoever then guards them by what they are purges no others.
+	still func(context.Context, []postgres.Filed) ([]postgres.Filed, error)
+}
+
+func allOf(_ context.Context, letters []postgres.Filed) ([]postgres.Filed, error) {
+	return letters, nil
+}
 
 // toClear are all open letters of a family.
 func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
@@ -112,13 +125,13 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 		return nil, &FieldError{Field: "family", Problem: "must be the name of a family"}
 	}
 	died := s.now()
-	return func(ctx context.Context) func() ([]postgres.Filed, bool, error) {
+	return func(ctx context.Context) func() (purgePage, error) {
 		var after postgres.FiledPlace
-		return func() ([]postgres.Filed, bool, error) {
+		return func() (purgePage, error) {
 			page, last, err := s.journal.OfFamily(ctx, tenant, q.Family, died, after, pruneBatch)
 			more := last != after
 			after = last
-			return page, more, err
+			return purgePage{page, more, allOf}, err
 		}
 	}, nil
 }
@@ -126,11 +139,11 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 func planOf(ctx context.Context, list pages) (PurgePlan, error) {
 	plan := PurgePlan{Money: map[string]int64{}}
 	for next := list(ctx); ; {
-		page, more, err := next()
+		page, err := next()
 		if err != nil {
 			return plan, err
 		}
-		for _, f := range page {
+		for _, f := range page.letters {
 			switch keeps(f) {
 			case "":
 				plan.Letters++
@@ -143,7 +156,7 @@ func planOf(ctx context.Context, list pages) (PurgePlan, error) {
 				plan.Unknown++
 			}
 		}
-		if !more {
+		if !page.more {
 			return plan, nil
 		}
 	}
@@ -153,12 +166,12 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 	var out Purged
 	reason = clean(reason, 1024)
 	for next := list(ctx); ; {
-		page, more, err := next()
+		page, err := next()
 		if err != nil {
 			return out, err
 		}
 		var due []postgres.Filed
-		for _, f := range page {
+		for _, f := range page.letters {
 			switch keeps(f) {
 			case "":
 				due = append(due, f)
@@ -170,23 +183,32 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 				out.MovedOn++
 			}
 		}
-		done, err := s.purgeAll(ctx, due, actor, reason)
+		done, err := s.purgeAll(ctx, due, page.still, actor, reason)
 		out.Letters += done
-		if out.MovedOn += len(due) - done; err != nil || !more {
+		if err != nil {
 			return out, err
+		}
+		if out.MovedOn += len(due) - done; !page.more {
+			return out, nil
 		}
 	}
 }
 
-// purgeAll takes letters that may be taken, and tries once more with those that were
-// locked or have changed since they were read.
-func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, actor, reason string) (taken int, err error) {
+// purgeAll takes letters that may be taken and are still to be, and tries once more
+// with those that were locked or have changed since they were read.
+func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, still func(context.Context, []postgres.Filed) ([]postgres.Filed, error), actor, reason string) (taken int, err error) {
 	at := s.now()
 	receipt := func(f postgres.Filed, archive string) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{
 			Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}}
 	}
-	for try := 0; try < 2 && len(due) > 0; try++ {
+	for range 2 {
+		if len(due) == 0 {
+			break
+		}
+		if due, err = still(ctx, due); err != nil {
+			return taken, err
+		}
 		done, err := s.retire(ctx, due, at, receipt)
 		taken += len(done)
 		if err != nil || len(done) == len(due) {

@@ -1,7 +1,9 @@
 package postadjudication
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -26,27 +28,61 @@ func (s *Service) toPurge(tenant string, q PurgeRequest) (pages, error) {
 	if died := now.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	return func(ctx context.Context) func() ([]postgres.Filed, bool, error) {
-		var after postgres.LetterPlace
-		upToDate := false
-		return func() ([]postgres.Filed, bool, error) {
-			if !upToDate { // once: what the purge itself does need not be found again
-				if err := s.journal.DrainLetters(ctx); err != nil {
-					return nil, false, err
-				}
-				upToDate = true
-			}
-			page, more, last, err := s.journal.Letters(ctx, tenant, s.selection(f, now), letterOrders[OldestFirst], after, pruneBatch)
-			if err != nil {
-				return nil, false, err
-			}
-			after = last
-			ids := make([]background.RunID, len(page))
-			for i, l := range page {
-				ids[i] = l.Run.ID
-			}
-			filed, err := s.journal.Filed(ctx, ids...)
-			return filed, more, err
-		}
+	return func(ctx context.Context) func() (purgePage, error) {
+		walk := purgeWalk{service: s, tenant: tenant, filter: s.selection(f, now)}
+		return func() (purgePage, error) { return walk.turn(ctx) }
 	}, nil
+}
+
+// purgeWalk goes through the letters that a filter selects, oldest first.
+type purgeWalk struct {
+	service *Service
+	tenant  string
+	filter  postgres.LetterFilter
+	after   postgres.LetterPlace
+}
+
+// turn reads the next page.
+func (w *purgeWalk) turn(ctx context.Context) (purgePage, error) {
+	if w.after == (postgres.LetterPlace{}) {
+		if err := w.service.journal.DrainLetters(ctx); err != nil {
+			return purgePage{}, err
+		}
+	}
+	found, more, last, err := w.service.journal.Letters(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.after, pruneBatch)
+	if err != nil {
+		return purgePage{}, err
+	}
+	first := w.after
+	w.after = last
+	ids := make([]background.RunID, len(found))
+	for i, l := range found {
+		ids[i] = l.Run.ID
+	}
+	filed, err := w.service.journal.Filed(ctx, ids...)
+	return purgePage{filed, more, func(ctx context.Context, letters []postgres.Filed) ([]postgres.Filed, error) {
+		return w.still(ctx, first, last, letters)
+	}}, err
+}
+
+// still gives those of some letters between two places that the filter selects. They
+// were read before the list of letters is brought up to date, so that each that has not
+// moved since it was read is selected as it was read.
+func (w *purgeWalk) still(ctx context.Context, first, last postgres.LetterPlace, letters []postgres.Filed) ([]postgres.Filed, error) {
+	if err := w.service.journal.DrainLetters(ctx); err != nil {
+		return nil, err
+	}
+	selected := map[background.RunID]bool{}
+	for after, more, there := first, true, true; more && there; {
+		var found []postgres.FoundLetter
+		var err error
+		if found, more, after, err = w.service.journal.Letters(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
+			return nil, err
+		}
+		for _, l := range found {
+			selected[l.Run.ID] = true
+		}
+		there = after.Value < last.Value || after.Value == last.Value && bytes.Compare(after.Run[:], last.Run[:]) < 0
+	}
+	return slices.DeleteFunc(slices.Clone(letters), func(f postgres.Filed) bool { return !selected[f.Run.ID] }), nil
 }
