@@ -58,7 +58,9 @@ type ArchivedLetter struct {
 }
 
 // Archived streams the archived letters of a tenant and family, each once, by the day
-// on which they were taken. A letter that was forked or held at the very moment when
+// on which they were taken. Of a letter that was written more than once, since nobody
+// lived to tell of the first time, it gives the one with most receipts, which is the one
+// that was taken. A letter that was forked or held at the very moment when
 // it was to be taken may be in the archive though it was not taken: whether it was,
 // its receipts tell.
 func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2[ArchivedLetter, error] {
@@ -67,7 +69,7 @@ func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2
 			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: an archive, a tenant and a family are needed to read what was archived"))
 		}
 	}
-	return archive.Read(ctx, s.archive, folderOf(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run })
+	return archive.Read(ctx, s.archive, folderOf(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
 }
 
 func folderOf(tenant, family string) string {

@@ -276,8 +276,9 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	const n = 5
+	var last Submitted
 	for i := range n {
-		r.dead(i, func(Call) Answer { return refused() })
+		last = r.dead(i, func(Call) Answer { return refused() })
 	}
 	away := &torn{left: 1000}
 	k := r.keeper(inArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
@@ -290,9 +291,14 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 		}
 	}
 	away.left = 0
+	yes := true
+	if _, err := r.Mark(context.Background(), "acme", last.Run, MarkRequest{Actor: "user:ada", Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
+		t.Fatal(err)
+	}
 	k.prune(PruneReport{Pruned: n})
-	if kept := k.archivedLetters("acme", Family); len(kept) != n {
-		t.Errorf("%d archived", len(kept))
+	kept := k.archivedLetters("acme", Family)
+	if len(kept) != n || kept[last.Run].MarkReason != "after it was archived once" {
+		t.Errorf("%d archived, the last as %+v", len(kept), kept[last.Run])
 	}
 	r.sound()
 }

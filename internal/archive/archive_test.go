@@ -17,6 +17,7 @@ import (
 type letter struct {
 	ID   string `json:"id"`
 	Text string `json:"text"`
+	Rank int64  `json:"rank,omitempty"`
 }
 
 func open(t *testing.T) (*archive.Dir, string) {
@@ -41,7 +42,7 @@ func put(t *testing.T, s archive.Store, name string, letters ...letter) {
 }
 
 func read(s archive.Store, prefix string) (ids []string, err error) {
-	for l, err := range archive.Read(context.Background(), s, prefix, func(l letter) string { return l.ID }) {
+	for l, err := range archive.Read(context.Background(), s, prefix, func(l letter) string { return l.ID }, func(l letter) int64 { return l.Rank }) {
 		if err != nil {
 			return ids, err
 		}
@@ -53,13 +54,26 @@ func read(s archive.Store, prefix string) (ids []string, err error) {
 func TestWhatWasWrittenTwiceIsReadOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
-	put(t, s, "acme/settlement/1.jsonl.gz", letter{"a", "1"}, letter{"b", "1"})
-	put(t, s, "acme/settlement/2.jsonl.gz", letter{"b", "2"}, letter{"c", "<2>"})
-	put(t, s, "acme2/settlement/1.jsonl.gz", letter{"d", "1"})
-	for prefix, want := range map[string]string{"": "a1 b1 c<2> d1", "acme/": "a1 b1 c<2>", "acme/settlement/2": "b2 c<2>", "none/": ""} {
+	put(t, s, "acme/settlement/1.jsonl.gz", letter{ID: "a", Text: "1"}, letter{ID: "b", Text: "1"})
+	put(t, s, "acme/settlement/2.jsonl.gz", letter{ID: "b", Text: "2"}, letter{ID: "c", Text: "<2>"})
+	put(t, s, "acme2/settlement/1.jsonl.gz", letter{ID: "d", Text: "1"})
+	for prefix, want := range map[string]string{"": "a1 b2 c<2> d1", "acme/": "a1 b2 c<2>", "acme/settlement/2": "b2 c<2>", "none/": ""} {
 		if got, err := read(s, prefix); err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%q: %v, %v; want %s", prefix, got, err, want)
 		}
+	}
+}
+
+// What was written last need not be what was taken: a slow process may write an older
+// reading after a newer one. Of equals the last counts, also within a file.
+func TestOfRecordsWithTheSameIDTheHighestRankIsRead(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	put(t, s, "acme/1.jsonl.gz", letter{"a", "1", 4}, letter{"b", "1", 2}, letter{"c", "1", 9})
+	put(t, s, "acme/2.jsonl.gz", letter{"b", "2", 3}, letter{"b", "3", 3}, letter{"a", "2", 3})
+	put(t, s, "acme/3.jsonl.gz", letter{"c", "3", 9}, letter{"b", "4", 1})
+	if got, err := read(s, ""); err != nil || strings.Join(got, " ") != "a1 b3 c3" {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
@@ -67,7 +81,7 @@ func TestWhatWasWrittenTwiceIsReadOnce(t *testing.T) {
 func TestAnUnfinishedFileIsNotRead(t *testing.T) {
 	t.Parallel()
 	s, root := open(t)
-	put(t, s, "acme/1.jsonl.gz", letter{"a", ""})
+	put(t, s, "acme/1.jsonl.gz", letter{ID: "a", Text: ""})
 	if err := os.WriteFile(filepath.Join(root, "acme", ".unfinished-77"), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +103,7 @@ func TestAnUnfinishedFileIsNotRead(t *testing.T) {
 func TestADamagedFileIsAnErrorAndNotAnEnd(t *testing.T) {
 	t.Parallel()
 	s, root := open(t)
-	put(t, s, "acme/1.jsonl.gz", letter{"a", ""}, letter{"b", strings.Repeat("x", 10000)})
+	put(t, s, "acme/1.jsonl.gz", letter{ID: "a", Text: ""}, letter{ID: "b", Text: strings.Repeat("x", 10000)})
 	path := filepath.Join(root, "acme", "1.jsonl.gz")
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -126,7 +140,7 @@ func TestNamesStayInTheirPlace(t *testing.T) {
 		if strings.ContainsAny(segment, "./\\ \x00") {
 			t.Errorf("%q gives %q", text, segment)
 		}
-		put(t, s, "x"+segment+"/1", letter{text, ""})
+		put(t, s, "x"+segment+"/1", letter{ID: text, Text: ""})
 	}
 	if _, err := os.Stat(filepath.Join(root, "xa", "1")); err != nil {
 		t.Error(err)
@@ -169,7 +183,7 @@ func TestNothingIsLeftOfAPutThatFails(t *testing.T) {
 func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 	t.Parallel()
 	s, root := open(t)
-	put(t, s, "acme/1", letter{"a", ""})
+	put(t, s, "acme/1", letter{ID: "a", Text: ""})
 	for path, want := range map[string]fs.FileMode{"acme": 0o700, "acme/1": 0o600} {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil || info.Mode().Perm() != want {

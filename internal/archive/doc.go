@@ -5,10 +5,10 @@
 //
 // When Put returns, the whole file is on stable storage under its name, and before
 // that nothing is: a reader never meets half a file, also after a crash. What was
-// written twice, because nobody lived to tell of the first time, is read once.
+// written twice, because nobody lived to tell of the first time, is read once: the newest.
 //
 //	records ─▶ Encode ─▶ Store.Put ─▶ temporary file ─▶ fsync ─▶ rename ─▶ fsync of the directory
-//	records ◀─ Read (each id once) ◀─ Store.Open ◀─ Store.Names
+//	records ◀─ Read (each id once, the newest) ◀─ Store.Open ◀─ Store.Names
 //
 // # House
 //

@@ -29,33 +29,61 @@ func Encode[T any](records []T) ([]byte, error) {
 }
 
 // Read gives the records of all files whose names begin with a prefix, in the order
-// of the names. Of those with the same id it gives the first: it remembers the ids
-// that it has seen, and nothing else. A file that can't be read ends the reading with
-// its error; none is passed over.
-func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID) iter.Seq2[T, error] {
+// of the names, each id once: the record with the highest rank, and of those with the
+// same the last. It reads all files twice, first for what they hold: it remembers their
+// names and ids, and nothing else. Files that are put meanwhile are not read. A file that
+// can't be read ends the reading with its error; none is passed over.
+func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		seen := map[ID]struct{}{}
 		var none T
-		for name, err := range s.Names(ctx, prefix) {
-			if err != nil {
-				yield(none, err)
-				return
-			}
+		names, best, err := survey(ctx, s, prefix, id, rank)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		for file, name := range names {
+			line := 0
 			for record, err := range lines[T](ctx, s, name) {
 				if err != nil {
 					yield(none, fmt.Errorf("archive: read %s: %w", name, err))
 					return
 				}
-				if _, twice := seen[id(record)]; twice {
-					continue
-				}
-				seen[id(record)] = struct{}{}
-				if !yield(record, nil) {
+				if b := best[id(record)]; b.file == file && b.line == line && !yield(record, nil) {
 					return
 				}
+				line++
 			}
 		}
 	}
+}
+
+// ranked is where the best record of an id is.
+type ranked struct {
+	rank       int64
+	file, line int
+}
+
+// survey lists the files, and finds the best record of each id.
+func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) (names []string, best map[ID]ranked, err error) {
+	best = map[ID]ranked{}
+	for name, err := range s.Names(ctx, prefix) {
+		if err != nil {
+			return nil, nil, err
+		}
+		here := ranked{file: len(names)}
+		for record, err := range lines[T](ctx, s, name) {
+			if err != nil {
+				return nil, nil, fmt.Errorf("archive: read %s: %w", name, err)
+			}
+			here.rank = rank(record)
+			if before, twice := best[id(record)]; !twice || here.rank >= before.rank {
+				best[id(record)] = here
+			}
+			here.line++
+		}
+		names = append(names, name)
+	}
+	return names, best, nil
 }
 
 func lines[T any](ctx context.Context, s Store, name string) iter.Seq2[T, error] {
