@@ -59,7 +59,7 @@ func (s *Service) deskOf(f postgres.Filed) Desk {
 		ManualReviewRequired: or(f.Desk.Review, manualReviewRequired(f.Run)),
 	}
 	if kept, ends := s.lifetime(f.Run.Family, f.Run.Queue); ends && keeps(f) == "" {
-		at := f.Run.DeadAt.Add(kept)
+		at := later(f.Desk.EndsAt, f.Run.DeadAt.Add(kept))
 		out.ExpiresAt = &at
 	}
 	return out

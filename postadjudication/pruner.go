@@ -95,7 +95,9 @@ func (s *Service) keepPruning(ctx context.Context) {
 // over, oldest first, in batches: into the archive, then off the list of letters, with
 // a receipt that names the archive file. Held letters and unknown money are never
 // taken, and settlements only into an archive. Nothing is taken for its age
-// that was not announced. A letter, tenant or family of which nothing can be done hinders
+// before the end that was announced, which is never less than seven days (of what is kept
+// for less than 28 days: a quarter of that) after the announcement, also when letters have
+// come to be kept for less meanwhile; what is too many goes without. A letter, tenant or family of which nothing can be done hinders
 // no other: it is counted in PruneReport.Failed, its error is returned with those of the
 // others when the round is over, and the next round tries again.
 // Only one process prunes at a time; PruneReport.Alone says whether it was this.
@@ -139,7 +141,7 @@ func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) err
 		return err
 	}
 	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
-		return p.journal.Expired(ctx, rule.Shelf, rule.over(at), after, pruneBatch)
+		return p.journal.Expired(ctx, rule.Shelf, rule.over(at), at, after, pruneBatch)
 	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByAge, f, p.now()) })
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
@@ -154,13 +156,13 @@ func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) err
 func (p *pruneRound) expire(ctx context.Context, rule retention, why string, letters []postgres.Filed, at time.Time) error {
 	var due []postgres.Filed
 	for _, f := range letters {
-		if keeps(f) == "" && (why == expiredByCount || f.Desk.Warned && !rule.expiresAt(f.Run.DeadAt).After(at)) {
+		if keeps(f) == "" && (why == expiredByCount || rule.overAt(f, at)) {
 			due = append(due, f)
 		}
 	}
 	done, err := p.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: pruneActor, At: at, Payload: receipts.Payload{
-			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: rule.expiresAt(f.Run.DeadAt), DeadLetteredAt: f.Run.DeadAt}}
+			ReasonCode: why, Reason: "its retention is over", Archive: archive, ExpiresAt: later(f.Desk.EndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
 	})
 	p.report.Pruned += len(done)
 	p.pruned.pruned.Add(uint64(len(done)))
@@ -171,14 +173,14 @@ func (p *pruneRound) expire(ctx context.Context, rule retention, why string, let
 func (p *pruneRound) warn(ctx context.Context, rule retention, letters []postgres.Filed, at time.Time) error {
 	var changes []postgres.Change
 	for _, f := range letters {
-		if keeps(f) != "" || f.Desk.Warned {
+		if keeps(f) != "" || !f.Desk.EndsAt.IsZero() {
 			continue
 		}
 		desk := f.Desk
-		desk.Warned = true
+		desk.EndsAt = rule.endsAt(f.Run.DeadAt, at)
 		ch := deskChange(f, newID(), desk)
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.RetentionEnding, Actor: pruneActor, At: at, Payload: receipts.Payload{
-			ExpiresAt: rule.expiresAt(f.Run.DeadAt), DeadLetteredAt: f.Run.DeadAt}}}
+			ExpiresAt: desk.EndsAt, DeadLetteredAt: f.Run.DeadAt}}}
 		changes = append(changes, ch)
 	}
 	if len(changes) == 0 {

@@ -92,7 +92,8 @@ func TestALetterIsAnnouncedArchivedAndGone(t *testing.T) {
 	if l, err := k.Levels(context.Background()); err != nil || l.Expiring[Family] != 1 || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	k.at(180 * day).prune(PruneReport{Pruned: 1})
+	k.at(180 * day).prune(PruneReport{}) // it was met late, and has its seven days all the same
+	k.at(182 * day).prune(PruneReport{Pruned: 1})
 	k.prune(PruneReport{})
 
 	ending, expired := r.told(letter, receipts.RetentionEnding), r.told(letter, receipts.RetentionExpired)
@@ -175,7 +176,9 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{Actor: "user:ada", Reason: "asked the bank", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
-	k.prune(PruneReport{Warned: 2, Pruned: 2})
+	k.prune(PruneReport{Warned: 2})
+	k.at(4006 * day).prune(PruneReport{})
+	k.at(4008 * day).prune(PruneReport{Pruned: 2})
 	if n := len(k.archivedLetters("acme", Family)); n != 2 {
 		t.Errorf("%d archived", n)
 	}
@@ -196,8 +199,9 @@ func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	}
 	r.atRest()
 	k := r.keeper(with).at(181 * day)
-	k.prune(PruneReport{Warned: 2, Pruned: 1, Unarchived: 1})
-	if st := k.Stats().Retention; st.Rounds != 1 || st.Pruned != 1 || st.Warned != 2 || st.Unarchived != 1 {
+	k.prune(PruneReport{Warned: 2, Unarchived: 1})
+	k.at(189 * day).prune(PruneReport{Pruned: 1, Unarchived: 1})
+	if st := k.Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Warned != 2 || st.Unarchived != 1 {
 		t.Errorf("%+v", st)
 	}
 	if d, err := r.Desk(context.Background(), "acme", letter.Run); err != nil || d.ExpiresAt == nil {
@@ -282,6 +286,8 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	}
 	away := &torn{left: 1000}
 	k := r.keeper(inArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
+	k.prune(PruneReport{Warned: n})
+	k.at(208 * day)
 	for range 2 {
 		if _, err := k.Prune(context.Background()); !errors.Is(err, errTorn) {
 			t.Fatalf("%v", err)
@@ -319,23 +325,27 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	r.atRest()
 	archive := inArchive(t)
 	a, b := r.keeper(archive).at(181*day), r.keeper(archive).at(181*day)
-	var both sync.WaitGroup
-	taken := make(chan int, 4)
-	for _, k := range []*keeper{a, b, a, b} {
-		both.Go(func() {
-			round := &pruneRound{Service: k.Service}
-			for _, rule := range k.retention.all() {
-				if err := round.by(context.Background(), rule); err != nil {
-					t.Error(err)
+	taken := make(chan int, 8)
+	meet := func(ahead time.Duration) {
+		var both sync.WaitGroup
+		defer both.Wait()
+		for _, k := range []*keeper{a.at(ahead), b.at(ahead), a, b} {
+			both.Go(func() {
+				round := &pruneRound{Service: k.Service}
+				for _, rule := range k.retention.all() {
+					if err := round.by(context.Background(), rule); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-			if len(round.stuck) > 0 {
-				t.Errorf("%v", round.stuck)
-			}
-			taken <- round.report.Pruned
-		})
+				if len(round.stuck) > 0 {
+					t.Errorf("%v", round.stuck)
+				}
+				taken <- round.report.Pruned
+			})
+		}
 	}
-	both.Wait()
+	meet(181 * day)
+	meet(189 * day)
 	close(taken)
 	sum := 0
 	for t := range taken {
@@ -379,6 +389,8 @@ func TestRunPrunesByItself(t *testing.T) {
 	r.stopWork()
 	k := r.keeper(inArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
 	k.work()
+	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.desk WHERE ends_at IS NOT NULL)`)
+	k.at(189 * day)
 	r.until("the letter is gone", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
 	k.stopWork()
 	r.sound()

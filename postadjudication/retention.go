@@ -18,7 +18,8 @@ type RetentionRule struct {
 	Family string // "settlement", or the name of a Plain
 	Queue  string // one of the family's, such as "settlement:0"; empty: all that have no rule of their own
 	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
-	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge.
+	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Made shorter, it takes
+	// nothing at once: what is over its end by then is announced first, see Prune.
 	MaxAge string
 	// MaxCount keeps only the newest of each tenant, so that no tenant's letters make
 	// room for another's. 0 means any number.
@@ -28,7 +29,8 @@ type RetentionRule struct {
 // DefaultMaxAge is how long letters are kept that no rule is about.
 const DefaultMaxAge = "P180D"
 
-// expiringWithin is how long before its end a letter counts as expiring; of what is
+// expiringWithin is how long before its end a letter counts as expiring, and how much
+// time there is at least between the announcement of its end and the end; of what is
 // kept for less than four times as long, a quarter.
 const expiringWithin = 7 * 24 * time.Hour
 
@@ -70,7 +72,28 @@ func (r retention) over(at time.Time) time.Time { return at.Add(-r.maxAge) }
 
 // nearing is the death of letters that expire soon after a time.
 func (r retention) nearing(at time.Time) time.Time {
-	return at.Add(min(expiringWithin, r.maxAge/4) - r.maxAge)
+	return at.Add(r.notice() - r.maxAge)
+}
+
+// notice is how long before its end that of a letter is announced, at least.
+func (r retention) notice() time.Duration { return min(expiringWithin, r.maxAge/4) }
+
+// endsAt is the end of a letter that is announced at a time.
+func (r retention) endsAt(died, at time.Time) time.Time {
+	return later(r.expiresAt(died), at.Add(r.notice()))
+}
+
+// overAt reports whether the retention of a letter is over by its age at a time, and
+// by what was announced.
+func (r retention) overAt(f postgres.Filed, at time.Time) bool {
+	return !f.Desk.EndsAt.IsZero() && !later(f.Desk.EndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // retentions are the rules of all families: one for each family, and one for each

@@ -287,22 +287,27 @@ func rules(t *testing.T, o *operator) {
 	o.dlq("admin", "rules", "delete", "night", "--reason", "again").wants(t, "no such rule", 1, "no rule night")
 }
 
-// laterOn half a year has passed: what nobody holds goes.
+// laterOn half a year has passed: what nobody holds is announced, and goes a week later.
 func laterOn(t *testing.T, o *operator, archive string) {
 	t.Helper()
 	to, err := postadjudication.ArchiveDir(archive)
 	if err != nil {
 		t.Fatal(err)
 	}
+	passed := 200 * 24 * time.Hour
 	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
 		DatabaseURL: o.env[app.DatabaseVariable], Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
-		Archive: to, Now: func() time.Time { return time.Now().Add(200 * 24 * time.Hour) },
+		Archive: to, Now: func() time.Time { return time.Now().Add(passed) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := later.Prune(context.Background())
-	if err != nil || got.Pruned != 1 {
+	if err != nil || got.Warned != 1 || got.Pruned != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	passed += 8 * 24 * time.Hour
+	if got, err = later.Prune(context.Background()); err != nil || got.Pruned != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := later.Close(); err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -12,11 +13,11 @@ import (
 // is that of a letter that nobody has touched.
 type Desk struct {
 	Held       bool
-	HoldReason string // empty unless held
-	Reprocess  *bool  // reprocess_eligible; nil when nobody has said
-	Review     *bool  // manual_review_required; nil when nobody has said
-	MarkReason string // of the last mark
-	Warned     bool   // that its retention ends has been told
+	HoldReason string    // empty unless held
+	Reprocess  *bool     // reprocess_eligible; nil when nobody has said
+	Review     *bool     // manual_review_required; nil when nobody has said
+	MarkReason string    // of the last mark
+	EndsAt     time.Time // of its retention, as was announced; zero when nothing was
 }
 
 // Filed is a letter with its desk at one moment. Whatever changes a desk leaves a
@@ -29,7 +30,7 @@ type Filed struct {
 // filedSQL reads letters with their desks, oldest death first; where selects them.
 func filedSQL(where string) string {
 	return `SELECT q.*, coalesce(d.held, false) AS on_hold, coalesce(d.hold_reason, '') AS hold_reason, d.reprocess_eligible, d.manual_review_required,
-  coalesce(d.mark_reason, '') AS mark_reason, coalesce(d.warned, false) AS warned
+  coalesce(d.mark_reason, '') AS mark_reason, d.ends_at
 FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.desk d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
 }
 
@@ -60,8 +61,12 @@ func (j *Journal) filed(ctx context.Context, after FiledPlace, query string, arg
 	for rows.Next() {
 		var line row
 		var d Desk
-		if err := line.scan(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &d.Warned); err != nil {
+		var ends sql.NullTime
+		if err := line.scan(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &ends); err != nil {
 			return nil, after, unavailable(err)
+		}
+		if ends.Valid {
+			d.EndsAt = ends.Time.UTC()
 		}
 		last = FiledPlace{line.DeadAt.Time.UTC(), background.RunID(line.ID)}
 		s, err := line.snapshot()
@@ -85,10 +90,10 @@ type DeskRow struct {
 }
 
 const setDesksSQL = `
-INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, warned)
-SELECT * FROM unnest($1::uuid[], $2::text[], $3::bool[], $4::text[], $5::bool[], $6::bool[], $7::text[], $8::bool[])
+INSERT INTO recourse.desk (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, warned, ends_at)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::bool[], $4::text[], $5::bool[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[])
 ON CONFLICT (run_id) DO UPDATE SET held = excluded.held, hold_reason = excluded.hold_reason, reprocess_eligible = excluded.reprocess_eligible,
-  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, warned = excluded.warned`
+  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, warned = excluded.warned, ends_at = excluded.ends_at`
 
 func (DeskRow) point() string { return failpoint.Desk }
 
@@ -98,7 +103,7 @@ func setDesks(ctx context.Context, tx *sql.Tx, desks []DeskRow) error {
 	if len(desks) == 0 {
 		return nil
 	}
-	c := newColumns(8, len(desks))
+	c := newColumns(9, len(desks))
 	for _, d := range desks {
 		c.id(d.Run)
 		c.str(d.Tenant)
@@ -107,7 +112,8 @@ func setDesks(ctx context.Context, tx *sql.Tx, desks []DeskRow) error {
 		c.optBool(d.Desk.Reprocess)
 		c.optBool(d.Desk.Review)
 		c.str(d.Desk.MarkReason)
-		c.bool(d.Desk.Warned)
+		c.bool(!d.Desk.EndsAt.IsZero())
+		c.time(d.Desk.EndsAt)
 	}
 	_, err := tx.ExecContext(ctx, setDesksSQL, c.args()...)
 	return err

@@ -37,21 +37,23 @@ const (
 )
 
 var (
-	expiredSQL  = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7` + fromSQL)
+	expiredSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7
+  AND EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at <= $8)` + fromSQL)
 	unwarnedSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $7
-  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.warned)` + fromSQL)
+  AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + fromSQL)
 	overfullSQL = filedSQL(`WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.id IN (
     SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + onShelfSQL + `) p
     WHERE place > $7)` + fromSQL)
 )
 
-// Expired lists letters of a shelf that died at a time or before, and that retention
-// may take, oldest first, after a place.
-func (j *Journal) Expired(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
-	return j.onShelf(ctx, expiredSQL, s, after, limit, died)
+// Expired lists letters of a shelf that died at a time or before, whose announced end
+// has passed at another, and that retention may take, oldest first, after a place.
+func (j *Journal) Expired(ctx context.Context, s Shelf, died, now time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
+	return j.onShelf(ctx, expiredSQL, s, after, limit, died, now)
 }
 
-// Unwarned lists those of Expired of whose end nothing was told yet.
+// Unwarned lists letters that died at a time or before, that retention may take, and
+// whose end was not announced yet.
 func (j *Journal) Unwarned(ctx context.Context, s Shelf, died time.Time, after FiledPlace, limit int) ([]Filed, FiledPlace, error) {
 	return j.onShelf(ctx, unwarnedSQL, s, after, limit, died)
 }
@@ -62,10 +64,11 @@ func (j *Journal) Overfull(ctx context.Context, s Shelf, kept int, after FiledPl
 	return j.onShelf(ctx, overfullSQL, s, after, limit, kept)
 }
 
-func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bound any) ([]Filed, FiledPlace, error) {
+func (j *Journal) onShelf(ctx context.Context, query string, s Shelf, after FiledPlace, limit int, bounds ...any) ([]Filed, FiledPlace, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return j.filed(ctx, after, query, s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit, bound)
+	args := []any{s.Family, s.Queue, pq.Array(nonNil(s.Except)), after.DeadAt, after.Run.String(), limit}
+	return j.filed(ctx, after, query, append(args, bounds...)...)
 }
 
 // nonNil keeps an empty list from becoming NULL.
@@ -78,7 +81,8 @@ func nonNil(s []string) []string {
 
 const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $4`
 
-// CountExpired counts what Expired lists.
+// CountExpired counts the letters of a shelf that died at a time or before, and that
+// retention may take then.
 func (j *Journal) CountExpired(ctx context.Context, s Shelf, died time.Time) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
