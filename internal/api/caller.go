@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
 )
@@ -14,8 +15,9 @@ type Caller struct {
 	Tenant    string
 	Principal string
 	Roles     []access.Role
-	Key       string // prefix of the key; empty for Local
-	token     string // to see later whether it still opens; never told
+	Key       string     // prefix of the key; empty for Local
+	until     *time.Time // when the key ends; nil: never
+	token     string     // to see later whether it still opens; never told
 }
 
 type callerKey struct{}

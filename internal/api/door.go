@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -41,9 +42,9 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	case err != nil:
 		return Caller{}, a.refuse(r.Context(), err)
 	}
-	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, token: token}
+	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, until: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
-		err := a.tell(r, c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
+		err := a.tell(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
 		if err == nil {
 			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
 		}
@@ -105,7 +106,7 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	}
 	refusal := postadjudication.AccessRefusal{Action: string(action), Rule: "role_missing"}
 	refusal.Run, refusal.Case = named(r)
-	if err := a.tell(r, c, refusal); err != nil {
+	if err := a.tell(r.Context(), c, refusal); err != nil {
 		return err
 	}
 	p := newProblem(http.StatusForbidden, "role_missing", "the access key may not %s", action)
@@ -117,12 +118,12 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 
 // tell leaves the receipt of a refusal. It is a *Problem when there were too many: then
 // that is the refusal, and leaves none.
-func (a *API) tell(r *http.Request, c Caller, refusal postadjudication.AccessRefusal) error {
+func (a *API) tell(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
 	if wait := a.refused.one(c.Tenant + " " + c.Key); wait > 0 {
 		return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
 	}
 	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
-	if err := a.service.NoteRefusal(r.Context(), refusal); err != nil {
+	if err := a.service.NoteRefusal(ctx, refusal); err != nil {
 		a.log.Error("a refusal could not be told in a receipt", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
 	}
 	return nil

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	admin := r.key("acme", access.Admin)
+	admin := r.keyOf("admin@acme", time.Time{}, access.Admin, access.Operator)
 	made := r.ask(admin, http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["operator","auditor"],"reason":"on call","expires_at":"2999-01-01T00:00:00Z"}`).is(http.StatusCreated)
 	token, prefix := made["token"].(string), made["prefix"].(string)
 	if made["created_by"] != "admin@acme" || made["tenant"] != "acme" {
@@ -46,4 +47,59 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('key-created', 'key-revoked') AND actor = 'admin@acme'`); n != 2 {
 		t.Errorf("%d receipts", n)
 	}
+}
+
+// keyOf is a token of acme with some roles.
+func (r *rig) keyOf(principal string, until time.Time, roles ...access.Role) string {
+	r.t.Helper()
+	token, _, err := r.main.Service.CreateKey(r.t.Context(), postadjudication.NewKey{
+		Tenant: "acme", Principal: principal, Roles: roles, ExpiresAt: until, Actor: "test", Reason: "test",
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return token
+}
+
+// Each cell of whose key makes a key of which role: what reaches further than the maker
+// is refused with a receipt, and no key is made.
+func TestNobodyMakesAKeyThatReachesFurther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	made, refusals := 0, 0
+	for _, also := range append([]access.Role{""}, access.Roles()...) {
+		own := []access.Role{access.Admin}
+		if also != "" && also != access.Admin {
+			own = append(own, also)
+		}
+		token := r.keyOf("maker:"+string(also), time.Time{}, own...)
+		made++
+		for _, role := range access.Roles() {
+			body := `{"principal":"p","roles":["` + string(role) + `"],"reason":"x"}`
+			if role == also || role == access.Auditor || role == access.Admin {
+				r.ask(token, http.MethodPost, "/api/v1/keys", body).is(http.StatusCreated)
+				made++
+				continue
+			}
+			r.ask(token, http.MethodPost, "/api/v1/keys", body).refused(http.StatusForbidden, "beyond_reach", "roles")
+			refusals++
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE tenant = 'acme'`); n != made {
+		t.Errorf("%d keys, %d were made", n, made)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND body LIKE '%"refused_by":"beyond_reach"%' AND body LIKE '%"asked_for":"keys"%'`); n != refusals || refusals != 15 {
+		t.Errorf("%d receipts of %d refusals", n, refusals)
+	}
+}
+
+func TestAKeyThatEndsMakesNoneThatOpensLonger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	end := time.Now().UTC().Add(time.Hour).Truncate(time.Second)
+	token := r.keyOf("user:ada", end, access.Admin)
+	body := func(until string) string { return `{"principal":"p","roles":["admin"],"reason":"x"` + until + `}` }
+	r.ask(token, http.MethodPost, "/api/v1/keys", body("")).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"2999-01-01T00:00:00Z"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"`+end.Format(time.RFC3339)+`"`)).is(http.StatusCreated)
 }

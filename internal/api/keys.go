@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -47,7 +48,7 @@ func (a *API) keyOperations(h huma.API) {
 	}, a.listKeys)
 	register(a, h, operation{
 		id: "create-key", method: http.MethodPost, path: "/keys", action: access.Keys, status: http.StatusCreated, secret: true,
-		summary: "Make an access key", description: "Its token is shown once.",
+		summary: "Make an access key", description: "Its token is shown once. Nobody makes a key with a role that reaches further than their own, nor one that opens longer (403 beyond_reach).",
 	}, a.createKey)
 	register(a, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
@@ -63,10 +64,34 @@ func (a *API) listKeys(ctx context.Context, c Caller, _ *nothing) (*keysOutput, 
 }
 
 func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOutput, error) {
+	if err := a.withinReach(ctx, c, in); err != nil {
+		return nil, err
+	}
 	token, k, err := a.service.CreateKey(ctx, postadjudication.NewKey{
 		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: in.Body.ExpiresAt, Actor: c.Principal, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
+}
+
+// withinReach refuses to make a key that opens more than the key it is made with, or
+// for longer, and leaves a receipt.
+func (a *API) withinReach(ctx context.Context, c Caller, in *keyInput) error {
+	beyond := access.Beyond(c.Roles, in.Body.Roles)
+	longer := access.Outlives(in.Body.ExpiresAt, c.until)
+	if len(beyond) == 0 && !longer {
+		return nil
+	}
+	if err := a.tell(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Rule: "beyond_reach"}); err != nil {
+		return err
+	}
+	p := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not make one that opens more than itself")
+	if len(beyond) > 0 {
+		p = p.with("roles", fmt.Sprintf("%v may do what the key may not", beyond))
+	}
+	if longer {
+		p = p.with("expires_at", "must not be after the end of the key itself, which is "+c.until.Format(time.RFC3339))
+	}
+	return p
 }
 
 func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOutput, error) {

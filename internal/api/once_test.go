@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
@@ -35,7 +36,7 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
 	// The key is the tenant's, the request is its asker's.
 	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").is(http.StatusOK)
-	token := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
+	token := r.ask(r.keyOf("user:boss", time.Time{}, access.Admin, access.Operator), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
 	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
 	r.ask(operator, http.MethodPost, path, body, idempotency, strings.Repeat("x", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
 	r.ask(r.key("acme", access.Auditor), http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusForbidden, "role_missing", "")
@@ -85,7 +86,7 @@ func TestOneOfManyAtOnceIsDone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	admin := r.key("acme", access.Admin)
-	const body = `{"principal":"user:ada","roles":["operator"],"reason":"x"}`
+	const body = `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

@@ -1,0 +1,69 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every cell, by hand: whoever has the roles at the left gives the role above, or not.
+// Only roles with admin make keys at all; the others are here since Beyond is asked of
+// roles, not of keys.
+const given = `
+                   submitter operator approver auditor admin
+submitter          x         -        -        -       -
+operator           -         x        -        x       -
+approver           -         -        x        x       -
+auditor            -         -        -        x       -
+admin              -         -        -        x       x
+admin+submitter    x         -        -        x       x
+admin+operator     -         x        -        x       x
+admin+approver     -         -        x        x       x
+admin+auditor      -         -        -        x       x
+operator+approver  -         x        x        x       -
+submitter+operator+approver+auditor+admin x x x x x`
+
+func TestNobodyGivesMoreThanTheirOwnReach(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSpace(given), "\n")
+	roles := strings.Fields(lines[0])
+	if len(roles) != len(Roles()) {
+		t.Fatalf("%d roles", len(roles))
+	}
+	for _, line := range lines[1:] {
+		words := strings.Fields(line)
+		var own []Role
+		for word := range strings.SplitSeq(words[0], "+") {
+			own = append(own, Role(word))
+		}
+		if len(words)-1 != len(roles) {
+			t.Fatalf("%s has %d cells", words[0], len(words)-1)
+		}
+		for i, word := range words[1:] {
+			beyond := Beyond(own, []Role{Role(roles[i])})
+			if (len(beyond) == 0) != (word == "x") {
+				t.Errorf("%s gives %s: beyond %v", words[0], roles[i], beyond)
+			}
+		}
+	}
+	if got := Beyond([]Role{Admin}, []Role{Auditor, Operator, Admin, Submitter}); !slices.Equal(got, []Role{Operator, Submitter}) {
+		t.Errorf("%v", got)
+	}
+	if got := Beyond(nil, Roles()); len(got) != len(Roles()) {
+		t.Errorf("nobody gives all but %v", got)
+	}
+}
+
+func TestNoKeyOutlivesTheOneItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	end := time.Unix(1000, 0)
+	for until, want := range map[time.Time]bool{{}: true, end.Add(-1): false, end: false, end.Add(1): true} {
+		if got := Outlives(until, &end); got != want {
+			t.Errorf("%v: %v", until, got)
+		}
+		if Outlives(until, nil) {
+			t.Errorf("%v outlives what lasts for ever", until)
+		}
+	}
+}
