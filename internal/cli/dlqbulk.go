@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
@@ -36,9 +35,15 @@ type bulkFlags struct {
 	q postadjudication.BulkRequest
 }
 
-func (b *bulkFlags) bind(f *pflag.FlagSet) {
-	b.letterFlags.bind(f)
+func (b *bulkFlags) bind(f *pflag.FlagSet, but ...string) {
+	b.letterFlags.bind(f, but...)
+	whereFlag(f, &b.q.Where)
 	f.BoolVar(&b.q.All, "all", false, "all open letters, in the place of a filter")
+	b.pace(f)
+}
+
+// pace defines the flags that say how many letters are worked on, and how fast.
+func (b *bulkFlags) pace(f *pflag.FlagSet) {
 	f.Int64Var(&b.q.Limit, "limit", 0, "at most so many letters, the oldest (0: all)")
 	f.IntVar(&b.q.Parallel, "parallel", 10, "letters worked on at once, 1 to 64")
 	f.IntVar(&b.q.Throttle, "throttle", 0, "letters a second (0: as fast as it goes)")
@@ -53,6 +58,7 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 	if cmd.Flags().Changed("parallel") && b.q.Parallel < 1 {
 		err = errors.Join(err, errors.New("--parallel must be at least 1"))
 	}
+	err = errors.Join(err, saidWhere(cmd, b.q.Where))
 	if err != nil {
 		return b.q, usage(cmd, err)
 	}
@@ -91,7 +97,7 @@ func (c *command) bulkPlan() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tellBulk(plan)
+				return c.tellBulk(&o, plan)
 			})
 		},
 	}
@@ -115,18 +121,14 @@ func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, k clerk, q 
 	if p.attempts < 1 {
 		return usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
-	family := q.Filter.Family
-	if family == "" {
-		family = postadjudication.Family
-	}
-	policy, err := policyOf(ctx, k, family)
+	policy, err := policyOf(ctx, k, forkedFamily(q))
 	policy.MaxRetryAttempts = p.attempts
 	q.Policy = &policy
 	return err
 }
 
 // onBulk is a command about one plan.
-func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, cmd *cobra.Command, k clerk, id uuid.UUID) error) *cobra.Command {
+func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, o *office, k clerk, id uuid.UUID) error) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: exactly("PLAN"),
@@ -136,7 +138,7 @@ func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Con
 				return usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
 			}
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				return o.gone(work(ctx, cmd, k, id), "plan "+args[0])
+				return o.gone(work(ctx, &o, k, id), "plan "+args[0])
 			})
 		},
 	}
@@ -162,31 +164,31 @@ func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Com
 
 func (c *command) bulkTurn(turn bulkTurn, short string) *cobra.Command {
 	var reason string
-	cmd := c.onBulk(string(turn)+" PLAN", short, true, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+	cmd := c.onBulk(string(turn)+" PLAN", short, true, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
 		b, err := k.TurnBulk(ctx, id, turn, reason)
 		if err != nil {
 			return err
 		}
-		return c.tellBulk(b)
+		return c.tellBulk(o, b)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
 	return before(cmd, func(cmd *cobra.Command) error { return needReason(cmd, reason) })
 }
 
 func (c *command) bulkShow() *cobra.Command {
-	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
 		b, err := k.Bulk(ctx, id)
 		if err != nil {
 			return err
 		}
-		return c.tellBulk(b)
+		return c.tellBulk(o, b)
 	})
 }
 
 func (c *command) bulkItems() *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, k clerk, id uuid.UUID) error {
 		page, err := k.BulkItems(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err
@@ -227,14 +229,14 @@ func (c *command) bulkList() *cobra.Command {
 }
 
 // tellBulk is the answer of commands that leave one plan.
-func (c *command) tellBulk(b postadjudication.Bulk) error {
+func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
 	if c.json {
 		return c.answer(b)
 	}
 	s := screen.New(c.Out)
 	showBulk(s, b)
-	if b.State == postadjudication.BulkPlanned {
-		s.Text("Nothing was done yet. To let it run: %s", fmt.Sprintf("recourse dlq bulk run %s --hash %s", b.ID, b.Hash))
+	if b.State == postadjudication.BulkPlanned && b.Items > 0 {
+		s.Text("Nothing was done yet. To let it run: recourse dlq bulk run %s --hash %s%s", b.ID, b.Hash, o.again(true))
 	}
 	return s.Err()
 }

@@ -8,18 +8,21 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// bulkLook is how often a plan that runs is looked at.
-const bulkLook = 250 * time.Millisecond
+const (
+	bulkLook = 250 * time.Millisecond // how often a plan that runs is looked at
+	bulkIdle = 20                     // looks after which it is odd that nothing was done
+)
 
 func (c *command) bulkRun() *cobra.Command {
 	var hash string
 	var yes, detach bool
-	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, _ *cobra.Command, k clerk, id uuid.UUID) error {
+	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
 		b, err := k.Bulk(ctx, id)
 		if err != nil {
 			return err
@@ -27,10 +30,10 @@ func (c *command) bulkRun() *cobra.Command {
 		if err := c.confirm(ctx, wouldDo(b), yes); err != nil {
 			return err
 		}
-		return c.startBulk(ctx, k, id, hash, detach)
+		return c.startBulk(ctx, o, k, id, hash, detach)
 	})
 	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
-	detachFlag(cmd, &detach)
+	detachFlag(cmd.Flags(), &detach)
 	yesFlag(cmd.Flags(), &yes)
 	return before(cmd, func(cmd *cobra.Command) error {
 		if hash == "" {
@@ -40,8 +43,8 @@ func (c *command) bulkRun() *cobra.Command {
 	})
 }
 
-func detachFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "detach", false, "do not wait for its end")
+func detachFlag(f *pflag.FlagSet, to *bool) {
+	f.BoolVar(to, "detach", false, "do not wait for its end")
 }
 
 func wouldDo(b postadjudication.Bulk) string {
@@ -50,50 +53,55 @@ func wouldDo(b postadjudication.Bulk) string {
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func (c *command) startBulk(ctx context.Context, k clerk, id uuid.UUID, hash string, detach bool) error {
+func (c *command) startBulk(ctx context.Context, o *office, k clerk, id uuid.UUID, hash string, detach bool) error {
 	b, err := k.RunBulk(ctx, id, hash)
 	if err != nil {
 		return err
 	}
 	if !detach {
-		if b, err = c.awaitBulk(ctx, k, b); err != nil {
+		if b, err = c.awaitBulk(ctx, o, k, b); err != nil {
 			return err
 		}
 	}
-	if err := c.tellBulk(b); err != nil {
+	if err := c.tellBulk(o, b); err != nil {
 		return err
 	}
 	if b.State == postadjudication.BulkDone && b.Progress.Done < b.Ready {
-		return fmt.Errorf("%d of %d letters that could be done were not: recourse dlq bulk items %s", b.Ready-b.Progress.Done, b.Ready, b.ID)
+		return fmt.Errorf("%d of %d letters that could be done were not: recourse dlq bulk items %s%s", b.Ready-b.Progress.Done, b.Ready, b.ID, o.again(false))
 	}
 	return nil
 }
 
 // awaitBulk looks at a plan until it stands still.
-func (c *command) awaitBulk(ctx context.Context, k clerk, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+func (c *command) awaitBulk(ctx context.Context, o *office, k clerk, b postadjudication.Bulk) (postadjudication.Bulk, error) {
 	bar := screen.NewProgress(c.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkLook)
 	defer tick.Stop()
-	for b.State == postadjudication.BulkRunning {
+	for looks := 0; b.State == postadjudication.BulkRunning; looks++ {
 		if err := bar.At(int(b.Items - b.Progress.Pending)); err != nil {
 			return b, err
 		}
+		if looks == bulkIdle && b.Progress.Pending == b.Items {
+			c.note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it")
+		}
 		select {
 		case <-ctx.Done():
-			c.note(goesOn(b.ID))
-			return b, errors.Join(ctx.Err(), bar.End())
+			err := errors.Join(ctx.Err(), bar.End())
+			c.note(goesOn(o, b.ID))
+			return b, err
 		case <-tick.C:
 		}
-		var err error
-		id := b.ID
-		if b, err = k.Bulk(ctx, id); err != nil {
-			c.note(goesOn(id))
-			return b, errors.Join(err, bar.End())
+		now, err := k.Bulk(ctx, b.ID)
+		if err != nil {
+			err = errors.Join(err, bar.End())
+			c.note(goesOn(o, b.ID))
+			return b, err
 		}
+		b = now
 	}
 	return b, bar.End()
 }
 
-func goesOn(id uuid.UUID) string {
-	return fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s", id)
+func goesOn(o *office, id uuid.UUID) string {
+	return fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s%s", id, o.again(false))
 }

@@ -16,6 +16,9 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
 		{"letters", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
 	}
+	if b.Asked.Where != "" {
+		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", plural(int(b.Scanned), "letter") + "." + left(int(b.Undecided))})
+	}
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -138,6 +140,33 @@ func (o *office) check(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// again are the flags that a next command needs to be about the same letters, in the
+// same name if it acts.
+func (o *office) again(acts bool) string {
+	var out strings.Builder
+	said := [][2]string{{"server", o.server}, {"tenant", o.tenant}}
+	if acts {
+		said = append(said, [2]string{"actor", o.actor})
+	}
+	for _, f := range said {
+		if f[1] != "" {
+			out.WriteString(" --" + f[0] + " " + shellWord(f[1]))
+		}
+	}
+	return out.String()
+}
+
+// shellWord writes a word so that a shell takes it as it is.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // withClerk finds the clerk that the flags name, and lets it go after the work.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -35,6 +36,7 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 			if args[0] == "-" && c.json {
 				err = errors.Join(err, errors.New("--json and - exclude each other: standard output holds the letters"))
 			}
+			err = errors.Join(err, saidWhere(cmd, where))
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -63,7 +65,7 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 	o.bind(f)
 	letters.bind(f)
 	f.StringVar(&format, "format", "", strings.Join(formats, ", "))
-	whereFlag(cmd, &where)
+	whereFlag(f, &where)
 	return cmd
 }
 
@@ -77,8 +79,16 @@ func formatOf(name string, formats []string) string {
 }
 
 // whereFlag defines the flag for what no typed filter can say.
-func whereFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
+func whereFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
+}
+
+// saidWhere refuses a condition that says nothing: it would widen what is selected.
+func saidWhere(cmd *cobra.Command, where string) error {
+	if where == "" && cmd.Flags().Changed("filter") {
+		return errors.New("--filter says nothing; leave it out")
+	}
+	return nil
 }
 
 // left tells of letters that a condition could not be told of.

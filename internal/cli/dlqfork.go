@@ -13,18 +13,26 @@ import (
 )
 
 func (c *command) dlqFork() *cobra.Command {
-	var l onLetter
-	var p policyFlags
-	var queue string
-	var force bool
+	l, p, m, queue, force := &onLetter{}, &policyFlags{}, &many{}, "", false
+	m.queueFlag = "from-queue"
 	cmd := &cobra.Command{
-		Use: "fork RUN", Short: "Try an open dead letter again, with a fresh budget", Args: exactly("RUN"),
+		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: atMost,
 		Long: `Try an open dead letter again: a new run in the same case, which really executes.
 A letter has one fork at most. It is refused while it is unknown whether money moved
 and the operation key may be over: reconcile it first. Policy and queue may be changed
-for the fork; what the escrow service is sent may not.`,
+for the fork; what the escrow service is sent may not.
+
+Without RUN all letters are forked that a filter selects (or --all) and that are worth
+another try, as one plan: you see it first. A policy is then that of the family's new
+runs with what is given here changed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) error {
+			if len(args) == 0 {
+				return c.forkMany(cmd, l, p, m, queue, force)
+			}
+			if err := m.notForOne(cmd); err != nil {
+				return err
+			}
+			return c.withLetter(cmd, l, args[0], func(ctx context.Context, k clerk) error {
 				if err := unmarked(ctx, k, l.run, force); err != nil {
 					return err
 				}
@@ -55,9 +63,42 @@ for the fork; what the escrow service is sent may not.`,
 	}
 	l.bind(cmd)
 	p.bind(cmd)
+	m.bind(cmd, "min-attempts", "max-attempts") // the latter is of the policy; --filter asks for attempts
 	forceFlag(cmd, &force)
 	cmd.Flags().StringVar(&queue, "queue", "", "another queue of the family, such as settlement:1")
 	return cmd
+}
+
+// forkMany forks the letters that are selected.
+func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *many, queue string, force bool) error {
+	q, err := m.ask(cmd, postadjudication.BulkFork, l.reason)
+	if err == nil {
+		err = m.worthWhile(cmd, &q, force)
+	}
+	if err != nil {
+		return err
+	}
+	q.Queue = queue
+	return m.run(c, cmd, &l.office, q, func(ctx context.Context, k clerk, q *postadjudication.BulkRequest) error {
+		if !p.given(cmd) {
+			return nil
+		}
+		now, err := policyOf(ctx, k, forkedFamily(q))
+		if err != nil {
+			return err
+		}
+		policy, err := p.over(cmd, now)
+		q.Policy = &policy
+		return err
+	})
+}
+
+// forkedFamily is the family that a plan is about.
+func forkedFamily(q *postadjudication.BulkRequest) string {
+	if q.Filter.Family != "" {
+		return q.Filter.Family
+	}
+	return postadjudication.Family
 }
 
 func forceFlag(cmd *cobra.Command, to *bool) {

@@ -25,7 +25,7 @@ func (c *command) dlqList() *cobra.Command {
 		Use: "list", Short: "List dead letters, the newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
-			if err := errors.Join(err, oneOf("--sort", sort, names...)); err != nil {
+			if err := errors.Join(err, oneOf("--sort", sort, names...), saidWhere(cmd, where)); err != nil {
 				return usage(cmd, err)
 			}
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
@@ -55,7 +55,7 @@ func (c *command) dlqList() *cobra.Command {
 	f := cmd.Flags()
 	o.bind(f)
 	letters.bind(f)
-	whereFlag(cmd, &where)
+	whereFlag(f, &where)
 	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
 	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")

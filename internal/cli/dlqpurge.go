@@ -59,14 +59,20 @@ type remover struct {
 
 func (c *command) dlqPurge() *cobra.Command {
 	var r removal
-	var letters letterFlags
+	var p planned
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: exactly(),
 		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
 are and said yes. Held letters and those of unknown money are never touched; cases,
-reservations and receipts stay.`,
+reservations and receipts stay.
+
+With --filter, --limit, --parallel, --throttle or --detach the letters go by a plan, which
+a running server works on; it has its own archive.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := letters.read()
+			if p.wanted() {
+				return c.purgeByPlan(cmd, &r, &p)
+			}
+			filter, err := p.read()
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -82,7 +88,7 @@ reservations and receipts stay.`,
 		},
 	}
 	r.bind(cmd.Flags(), "the number of letters to be removed")
-	letters.bind(cmd.Flags())
+	p.bind(cmd.Flags())
 	return cmd
 }
 

@@ -13,16 +13,26 @@ import (
 
 func (c *command) dlqReconcile() *cobra.Command {
 	var l onLetter
+	var m many
 	var finding, reference string
 	var moved int64
 	var lookup bool
 	cmd := &cobra.Command{
-		Use: "reconcile RUN", Short: "Record what became of an open dead letter's money", Args: exactly("RUN"),
+		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: atMost,
 		Long: `Record what became of an open dead letter's money: by asking the escrow service
 (--lookup), or by a person's finding. "executed" with what was moved settles the case
 and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. The reference says where the finding can be checked.`,
+be forked. The reference says where the finding can be checked.
+
+Without RUN the escrow service is asked (--lookup) about all letters that a filter
+selects (or --all), as one plan: you see it first. A finding is about one letter.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.lookupMany(cmd, &l, &m, lookup)
+			}
+			if err := m.notForOne(cmd); err != nil {
+				return err
+			}
 			if lookup && (finding != "" || reference != "" || moved != 0 || l.reason != "") {
 				return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference and --reason"))
 			}
@@ -52,10 +62,28 @@ be forked. The reference says where the finding can be checked.`,
 		},
 	}
 	l.bind(cmd)
+	m.bind(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&lookup, "lookup", false, "ask the escrow service")
 	f.StringVar(&finding, "finding", "", "executed or not_executed (required without --lookup)")
 	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	return cmd
+}
+
+// lookupMany asks the escrow service about the letters that are selected.
+func (c *command) lookupMany(cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
+	for _, name := range []string{"finding", "moved", "reference"} {
+		if cmd.Flags().Changed(name) {
+			return usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
+		}
+	}
+	if !lookup {
+		return usage(cmd, errors.New("RUN is missing, or --lookup for many letters"))
+	}
+	q, err := m.ask(cmd, postadjudication.BulkReconcile, l.reason)
+	if err != nil {
+		return err
+	}
+	return m.run(c, cmd, &l.office, q, nil)
 }

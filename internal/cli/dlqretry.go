@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
@@ -14,10 +13,10 @@ import (
 
 // retryFlags are the flags of a retry: of one job, or of many letters.
 type retryFlags struct {
-	one                onLetter
-	many               bulkFlags
-	policy             policyFlags
-	yes, force, detach bool
+	one    onLetter
+	many   many
+	policy policyFlags
+	force  bool
 }
 
 func (c *command) dlqRetry() *cobra.Command {
@@ -31,12 +30,7 @@ newest run is forked, if that is an open dead letter, with the policy that it ha
 Without RUN all letters are tried that a filter selects (or --all) and that are worth
 another try, as one plan: you see it first. --force tries those, too, whose marks, or
 whose death, say that it is not worth while; it opens no gate that keeps money.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage(cmd, errors.New("one argument too many: "+args[1]))
-			}
-			return nil
-		},
+		Args: atMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.retryMany(cmd, &r)
@@ -46,24 +40,16 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 	}
 	r.one.bind(cmd)
 	f := cmd.Flags()
-	r.many.bind(f)
+	r.many.bind(cmd)
 	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's)")
 	forceFlag(cmd, &r.force)
-	detachFlag(cmd, &r.detach)
-	yesFlag(f, &r.yes)
 	return cmd
 }
 
 // retryOne tries one job again. What selects letters is not for it.
 func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error {
-	var selects error
-	r.many.own.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			selects = errors.New("RUN and --" + f.Name + " exclude each other: that selects letters")
-		}
-	})
-	if selects != nil {
-		return usage(cmd, selects)
+	if err := r.many.notForOne(cmd); err != nil {
+		return err
 	}
 	return c.withLetter(cmd, &r.one, run, func(ctx context.Context, k clerk) error {
 		made, err := r.again(ctx, cmd, k)
@@ -114,51 +100,16 @@ func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, k clerk) (ap
 	return k.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
 }
 
-// retryMany tries the letters that are selected again, as a plan that is shown first.
+// retryMany tries the letters that are selected again.
 func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
-	q, err := r.many.request(cmd, r.one.reason)
+	q, err := r.many.ask(cmd, postadjudication.BulkFork, r.one.reason)
+	if err == nil {
+		err = r.many.worthWhile(cmd, &q, r.force)
+	}
 	if err != nil {
 		return err
 	}
-	if err := r.worthWhile(cmd, &q); err != nil {
-		return err
-	}
-	if err := c.mayAsk(cmd, r.yes); err != nil {
-		return err
-	}
-	return c.withClerk(cmd, &r.one.office, func(ctx context.Context, k clerk) error {
-		if err := r.policy.forks(ctx, cmd, k, &q); err != nil {
-			return err
-		}
-		plan, err := k.PlanBulk(ctx, q)
-		if err != nil {
-			return err
-		}
-		if plan.Ready == 0 {
-			return c.tellBulk(plan)
-		}
-		if err := c.confirm(ctx, wouldDo(plan), r.yes); err != nil {
-			return err
-		}
-		return c.startBulk(ctx, k, plan.ID, plan.Hash, r.detach)
+	return r.many.run(c, cmd, &r.one.office, q, func(ctx context.Context, k clerk, q *postadjudication.BulkRequest) error {
+		return r.policy.forks(ctx, cmd, k, q)
 	})
-}
-
-// worthWhile adds to what selects letters that trying them again is worth while.
-func (r *retryFlags) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest) error {
-	q.Action = postadjudication.BulkFork
-	switch said := q.Filter.Reprocess; {
-	case r.force && said != nil:
-		return usage(cmd, errors.New("--force and --eligible exclude each other"))
-	case r.force || said != nil:
-		return nil
-	}
-	selects := q.Filter
-	selects.Standing = ""
-	if selects == (postadjudication.LetterFilter{}) && !q.All {
-		return usage(cmd, errors.New("RUN, a filter or --all is needed"))
-	}
-	yes := true
-	q.Filter.Reprocess, q.All = &yes, false
-	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -16,16 +17,24 @@ type letterFlags struct {
 	attempts, amounts, replays             [2]string // least, most
 	held, eligible, review, days           string
 	own                                    *pflag.FlagSet
+	queueFlag                              string // queue, unless the command has another use for that
 	filter                                 postadjudication.LetterFilter
 }
 
-func (l *letterFlags) bind(to *pflag.FlagSet) {
+// bind defines the flags, but for some that mean something else to the command.
+func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
 	f := pflag.NewFlagSet("letters", pflag.ContinueOnError)
-	defer to.AddFlagSet(f)
-	l.own = f
+	defer f.VisitAll(func(one *pflag.Flag) {
+		if !slices.Contains(but, one.Name) {
+			to.AddFlag(one)
+		}
+	})
+	if l.own = f; l.queueFlag == "" {
+		l.queueFlag = "queue"
+	}
 	f.StringVar(&l.standing, "standing", "open", "open, forked, reconciled or superseded; empty for all")
 	f.StringVar(&l.filter.Family, "family", "", "family, such as settlement")
-	f.StringVar(&l.filter.Queue, "queue", "", "queue, such as settlement:0")
+	f.StringVar(&l.filter.Queue, l.queueFlag, "", "queue, such as settlement:0")
 	f.StringVar(&l.filter.JobType, "type", "", "job type; the family's name for settlements")
 	f.StringVar(&l.outcome, "outcome", "", "release or refund")
 	f.StringVar(&l.filter.ReasonCode, "reason-code", "", "reason code of the death, such as final or retry_exhausted")

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// many are the flags of a command that does what it does with many letters, too: as one
+// plan, which is shown before it runs.
+type many struct {
+	bulkFlags
+	yes, detach bool
+	flags       *pflag.FlagSet // those that mean nothing for one letter
+}
+
+// bind defines the flags, but for some that mean something else to the command.
+func (m *many) bind(cmd *cobra.Command, but ...string) {
+	m.flags = pflag.NewFlagSet("many", pflag.ContinueOnError)
+	m.bulkFlags.bind(m.flags, but...)
+	detachFlag(m.flags, &m.detach)
+	cmd.Flags().AddFlagSet(m.flags)
+	yesFlag(cmd.Flags(), &m.yes)
+}
+
+// notForOne refuses, beside the name of one letter, what says which of many are meant.
+func (m *many) notForOne(cmd *cobra.Command) (err error) {
+	m.flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && err == nil {
+			err = usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: that is for many letters"))
+		}
+	})
+	return err
+}
+
+// selects reports whether letters are selected by something.
+func (m *many) selects(q *postadjudication.BulkRequest) bool {
+	filter := q.Filter
+	filter.Standing = ""
+	return filter != (postadjudication.LetterFilter{}) || q.Where != ""
+}
+
+// ask is the request of the flags. It must say which letters are meant.
+func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
+	q, err := m.request(cmd, reason)
+	q.Action = action
+	switch selects := m.selects(&q); {
+	case err != nil:
+	case !selects && !q.All:
+		err = usage(cmd, errors.New("RUN, a filter or --all is needed"))
+	case selects && q.All:
+		err = usage(cmd, errors.New("--all and a filter exclude each other"))
+	}
+	return q, err
+}
+
+// worthWhile leaves out letters of which it is said that trying them again is not worth
+// while, unless that is forced or asked about.
+func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
+	switch said := q.Filter.Reprocess; {
+	case force && said != nil:
+		return usage(cmd, errors.New("--force and --eligible exclude each other"))
+	case force || said != nil:
+		return nil
+	}
+	yes := true
+	q.Filter.Reprocess, q.All = &yes, false
+	return nil
+}
+
+// run makes a plan, shows it, and lets it run when a person says so. complete adds to the
+// request what takes a clerk to know.
+func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, clerk, *postadjudication.BulkRequest) error) error {
+	if err := c.mayAsk(cmd, m.yes); err != nil {
+		return err
+	}
+	return c.withClerk(cmd, o, func(ctx context.Context, k clerk) error {
+		if complete != nil {
+			if err := complete(ctx, k, &q); err != nil {
+				return err
+			}
+		}
+		plan, err := k.PlanBulk(ctx, q)
+		if err != nil {
+			return err
+		}
+		return c.runPlanned(ctx, o, k, plan, m.yes, m.detach)
+	})
+}
+
+// runPlanned lets a plan run that was made by the same command, unless there is nothing
+// that it could do.
+func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan postadjudication.Bulk, yes, detach bool) error {
+	if plan.Ready == 0 {
+		return c.tellBulk(o, plan)
+	}
+	if err := c.confirm(ctx, wouldDo(plan), yes); err != nil {
+		return err
+	}
+	return c.startBulk(ctx, o, k, plan.ID, plan.Hash, detach)
+}
+
+// atMost takes an argument that may be left out.
+func atMost(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage(cmd, errors.New("one argument too many: "+args[1]))
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// letters hands over so many settlements that the escrow service refuses once, or as
+// often as said, and gives the runs of their letters.
+func (o *operator) refusals(n int, simulate string) (runs []string) {
+	o.t.Helper()
+	var in strings.Builder
+	ids := strings.Split("1 2 3 4 5 6 7 8 9", " ")[:n]
+	for _, id := range ids {
+		in.WriteString(strings.NewReplacer("txr_1", "txr_"+id, "sub_1", "sub_"+id, "adj_1", "adj_"+id, "esc_1", "esc_"+id, `"minor":12500`, `"minor":`+id+`00`,
+			`{"transaction`, `{"simulate":`+simulate+`,"transaction`).Replace(line))
+	}
+	o.run(in.String(), "submit", "-").wants(o.t, "submit", 0, "")
+	for _, id := range ids {
+		runs = append(runs, o.letter("txr_"+id))
+	}
+	return runs
+}
+
+func bothWays(t *testing.T, test func(t *testing.T, o *operator)) {
+	t.Helper()
+	for _, way := range []string{"the library", "a server"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, testkit.Migrated(t))
+			v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+			defer stop()
+			p.env[app.EscrowVariable] = v["escrow"].(string)
+			made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
+			made.wants(t, "keys create", 0, "")
+			token := made.object(t)["token"].(string)
+			o := &operator{place: p, tokens: map[string]string{"operator": token, "auditor": token}}
+			if way == "a server" {
+				o.server = v["url"].(string)
+			}
+			test(t, o)
+			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+		})
+	}
+}
+
+func done(plan map[string]any) any { return plan["progress"].(map[string]any)["done"] }
+
+// Many letters are forked, asked about and purged by a condition: each as one plan, which
+// does what the command does with one letter.
+func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, o *operator) {
+		runs := o.refusals(6, `["refused","ok"]`)
+		plan := o.did("operator", "bulk", "plan", "fork", "--filter", "amount.minor >= 500", "--reason", "mended")
+		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
+			t.Errorf("%v", plan)
+		}
+		forked := o.did("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
+		if forked["action"] != "fork" || forked["items"] != 1.0 || done(forked) != 1.0 {
+			t.Errorf("%v", forked)
+		}
+		o.settled("txr_1")
+		kase := o.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)
+		if fork := kase["runs"].([]any)[1].(map[string]any); fork["queue"] != "settlement:1" || fork["policy"].(map[string]any)["max_retry_attempts"] != 4.0 {
+			t.Errorf("%v", fork)
+		}
+		retried := o.did("operator", "retry", "--filter", `transaction_receipt_id == "txr_2" || held`, "--yes", "--reason", "mended", "--limit", "3", "--parallel", "2")
+		if retried["items"] != 1.0 || done(retried) != 1.0 {
+			t.Errorf("%v", retried)
+		}
+		o.settled("txr_2")
+		if asked := o.did("operator", "reconcile", "--lookup", "--filter", "amount.minor < 500", "--error-type", "http.refused", "--yes", "--reason", "are we sure"); asked["action"] != "reconcile_by_lookup" || asked["items"] != 2.0 || done(asked) != 2.0 {
+			t.Errorf("%v", asked)
+		}
+		dry := o.did("operator", "purge", "--filter", "amount.minor == 600", "--dry-run")
+		if dry["state"] != "planned" || dry["items"] != 1.0 || dry["action"] != "purge" {
+			t.Errorf("%v", dry)
+		}
+		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").wants(t, "another number", 2, "which is 1 now")
+		if gone := o.did("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || done(gone) != 1.0 {
+			t.Errorf("%v", gone)
+		}
+		o.did("operator", "hold", runs[4], "--reason", "in court")
+		if gone := o.did("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes"); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
+			t.Errorf("what is held: %v", gone)
+		}
+		if left := o.did("auditor", "list")["letters"].([]any); len(left) != 3 {
+			t.Errorf("%v", left)
+		}
+	})
+}
+
+func queueOf(o *operator, run string) string {
+	o.t.Helper()
+	return o.did("auditor", "inspect", run)["letter"].(map[string]any)["queue"].(string)
+}
+
+func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
+	t.Parallel()
+	for order, word := range map[string]string{
+		"fork --reason x --yes":                                         "RUN, a filter or --all",
+		"reconcile --lookup --reason x --yes":                           "RUN, a filter or --all",
+		"reconcile --filter held --reason x --yes":                      "--lookup",
+		"reconcile --lookup --all --yes":                                "--reason",
+		"reconcile --lookup --all --reason x --finding executed --yes":  "RUN is missing",
+		"retry --all --filter held --reason x --yes":                    "--all and a filter",
+		"retry --filter= --reason x --yes":                              "--filter says nothing",
+		"list --filter=":                                                "--filter says nothing",
+		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
+		"fork --filter held --reason x":                                 "--yes",
+		"fork --filter held --reason x --eligible --force --yes":        "--force",
+		"fork " + anyRun + " --reason x --filter held":                  "RUN and --filter",
+		"fork " + anyRun + " --reason x --all":                          "RUN and --all",
+		"retry " + anyRun + " --reason x --limit 3":                     "RUN and --limit",
+		"reconcile " + anyRun + " --lookup --detach":                    "RUN and --detach",
+		"fork " + anyRun + " " + anyRun + " --reason x":                 "one argument too many",
+		"purge --filter held --reason x --yes --archive /tmp":           "--archive",
+		"purge --filter held --reason x":                                "--yes",
+		"purge --filter held --dry-run --yes":                           "--dry-run",
+		"bulk plan fork --reason x --filter= --error-type http.refused": "--filter says nothing",
+	} {
+		args := append([]string{"dlq"}, strings.Fields(order)...)
+		if !strings.HasPrefix(order, "list") {
+			args = append(args, "--actor", "ada")
+		}
+		execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).wants(t, order, 2, word)
+	}
+}
+
+// What a plan says is to be done next can be done as it stands there.
+func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, o *operator) {
+		runs := o.refusals(2, `["refused","ok"]`)
+		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		told.wants(t, "plan", 0, "")
+		_, next, found := strings.Cut(strings.Join(strings.Fields(told.out), " "), "To let it run: recourse ")
+		if !found {
+			t.Fatalf("%s", told.out)
+		}
+		env := map[string]string{}
+		for name, value := range o.env {
+			env[name] = value
+		}
+		if o.server != "" {
+			delete(env, app.DatabaseVariable)
+			env["RECOURSE_KEY"] = o.tokens["operator"]
+		}
+		ran := execute(t.Context(), env, strings.NewReader(""), append(strings.Fields(next), "--yes", "--json")...)
+		if ran.wants(t, next, 0, ""); done(ran.object(t)) != 2.0 {
+			t.Errorf("%s", ran.out)
+		}
+		o.settled("txr_1")
+		o.settled("txr_2")
+		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.code != 0 || strings.Contains(none.out, "To let it run") {
+			t.Errorf("a plan of nothing: %+v, %v", none, runs)
+		}
+	})
+}

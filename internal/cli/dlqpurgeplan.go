@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// planned are the flags of a purge: those that select letters, and those with which they
+// go by a plan.
+type planned struct {
+	bulkFlags
+	detach bool
+	flags  *pflag.FlagSet // those that make it a plan
+}
+
+func (p *planned) bind(to *pflag.FlagSet) {
+	p.letterFlags.bind(to)
+	p.flags = pflag.NewFlagSet("plan", pflag.ContinueOnError)
+	whereFlag(p.flags, &p.q.Where)
+	p.pace(p.flags)
+	detachFlag(p.flags, &p.detach)
+	to.AddFlagSet(p.flags)
+}
+
+// wanted reports whether the letters are to go by a plan.
+func (p *planned) wanted() (is bool) {
+	p.flags.VisitAll(func(f *pflag.Flag) { is = is || f.Changed })
+	return is
+}
+
+// purgeByPlan removes letters by a plan, once that is confirmed. A dry run leaves the plan,
+// which nobody has started.
+func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error {
+	if cmd.Flags().Changed("archive") {
+		return usage(cmd, errors.New("--archive is not for a plan: the server that works on it has its own"))
+	}
+	if err := r.check(c, cmd); err != nil {
+		return err
+	}
+	if r.reason == "" && r.dry {
+		r.reason = "a dry run"
+	}
+	r.acts = true // a plan tells who made it, also when it is only looked at
+	q, err := p.request(cmd, r.reason)
+	if err != nil {
+		return err
+	}
+	q.Action = postadjudication.BulkPurge
+	return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
+		plan, err := k.PlanBulk(ctx, q)
+		if err != nil {
+			return err
+		}
+		if r.dry {
+			return c.tellBulk(&r.office, plan)
+		}
+		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
+			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
+		}
+		return c.runPlanned(ctx, &r.office, k, plan, r.yes || r.confirm != "", p.detach)
+	})
+}
