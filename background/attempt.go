@@ -30,10 +30,10 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 	ctx, cancel := context.WithTimeout(calls, limit)
 	answers := make(chan Result, 1)
 	began := m.cfg.Now()
-	go func() {
+	m.crew.do(func() {
 		defer cancel()
 		answers <- guarded(ctx, fn)
-	}()
+	})
 	done := call{late: answers}
 	select {
 	case done.result = <-answers:

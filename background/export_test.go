@@ -10,7 +10,8 @@ var NewPipelined = newPipelined
 
 // InterruptsCall makes a call as an attempt does and tells whether it was cut short.
 func InterruptsCall(calls context.Context, fn func(context.Context) Result) bool {
-	m := &Manager{graceOver: make(chan struct{})}
+	m := &Manager{graceOver: make(chan struct{}), crew: newCrew()}
 	m.cfg.Now = time.Now
+	defer m.crew.close()
 	return m.bounded(calls, time.Minute, fn).interrupted
 }

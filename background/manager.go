@@ -80,6 +80,7 @@ type Manager struct {
 	closeOnce sync.Once
 	closeErr  error
 	work      sync.WaitGroup // deliveries, late answers
+	crew      *crew          // carries deliveries, makes calls
 }
 
 // ErrStarted is returned by a second call of Run, and by Run after Close.
@@ -110,6 +111,7 @@ func New(cfg Config) (*Manager, error) {
 		stop:      make(chan struct{}),
 		graceOver: make(chan struct{}),
 		stopped:   make(chan struct{}),
+		crew:      newCrew(),
 	}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
@@ -250,6 +252,7 @@ func (m *Manager) Close() error {
 		m.promote.close()
 		m.end()
 		m.work.Wait()
+		m.crew.close()
 		m.closeErr = m.redis.Close()
 	})
 	return m.closeErr

@@ -91,7 +91,9 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 // or an operator cancelled the task: a call in flight is not asynq's to end.
 func (m *Manager) deliver(ctx context.Context, d *delivery) error {
 	answer := make(chan error, 1)
-	m.work.Go(func() {
+	m.work.Add(1)
+	m.crew.do(func() {
+		defer m.work.Done()
 		err := d.carry()
 		d.span.End()
 		m.engaged.leave(d.run.ID) // first: once answered, the same task may come again

@@ -1,9 +1,11 @@
 package receipts
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -39,6 +41,9 @@ func (h Head) NextHash(body [32]byte) Head {
 	return Head{Seq: h.Seq + 1, Link: sha256.Sum256(in[:])}
 }
 
+// scratches are where bodies are written before their lengths are known.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
+
 // Seal writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
 // store with the head after them. The caller holds the lock under which head is the case's newest, and
 // stores receipts and head in one commit; Seal itself stores nothing. On an error, which is a *FieldError
@@ -46,12 +51,16 @@ func (h Head) NextHash(body [32]byte) Head {
 func Seal(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
 	rs := make([]Receipt, 0, len(drafts))
 	next := head
+	scratch := scratches.Get().(*[]byte)
+	defer scratches.Put(scratch)
 	for i := range drafts {
 		d := &drafts[i]
-		body, err := appendBody(make([]byte, 0, 512), c, tenant, d)
+		written, err := appendBody((*scratch)[:0], c, tenant, d)
 		if err != nil {
 			return nil, head, fmt.Errorf("receipts: draft %d: %w", i, err)
 		}
+		*scratch = written
+		body := bytes.Clone(written)
 		next = next.Next(body)
 		rs = append(rs, Receipt{
 			Case: c, Seq: next.Seq, Tenant: tenant, Run: d.Run,

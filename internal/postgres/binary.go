@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/binary"
+	"sync"
 	"time"
 
 	"github.com/lib/pq/oid"
@@ -31,19 +32,11 @@ const (
 // pgEpoch is where the server's binary times begin to count their microseconds.
 var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newBinaryColumns has one column per element type, with room for so many rows of
-// ordinary width.
-func newBinaryColumns(rows int, types ...oid.Oid) *binaryColumns {
+// newBinaryColumns has one column per element type.
+func newBinaryColumns(types ...oid.Oid) *binaryColumns {
 	c := &binaryColumns{cols: make([]binaryColumn, len(types))}
-	size := 0
-	for _, t := range types {
-		size += arrayHeader + rows*(4+binaryWidths[t])
-	}
-	room := make([]byte, size)
 	for i, t := range types {
-		own := arrayHeader + rows*(4+binaryWidths[t])
-		buf := room[:arrayHeader:own]
-		room = room[own:]
+		buf := make([]byte, arrayHeader)
 		binary.BigEndian.PutUint32(buf[0:], 1) // dimensions
 		binary.BigEndian.PutUint32(buf[8:], uint32(t))
 		binary.BigEndian.PutUint32(buf[16:], 1) // lower bound
@@ -52,9 +45,31 @@ func newBinaryColumns(rows int, types ...oid.Oid) *binaryColumns {
 	return c
 }
 
-// binaryWidths are the usual bytes of an element; a wider one makes its column grow.
-var binaryWidths = map[oid.Oid]int{
-	oid.T_uuid: 16, oid.T_int4: 4, oid.T_int8: 8, oid.T_bool: 1, oid.T_timestamptz: 8, oid.T_text: 24, oid.T_bytea: 32,
+// binaryLayout is the element types of a statement's columns, and the columns that
+// earlier batches have grown: most of what a batch would allocate.
+type binaryLayout struct {
+	types []oid.Oid
+	spare sync.Pool
+}
+
+func newBinaryLayout(types ...oid.Oid) *binaryLayout { return &binaryLayout{types: types} }
+
+// take gives columns without rows. They are the caller's until it keeps them.
+func (l *binaryLayout) take() *binaryColumns {
+	if c, ok := l.spare.Get().(*binaryColumns); ok {
+		return c
+	}
+	return newBinaryColumns(l.types...)
+}
+
+// keep takes columns back once the statement that had them for arguments has been
+// answered: the driver has copied them.
+func (l *binaryLayout) keep(c *binaryColumns) {
+	for i := range c.cols {
+		c.cols[i].buf, c.cols[i].n = c.cols[i].buf[:arrayHeader], 0
+	}
+	c.next = 0
+	l.spare.Put(c)
 }
 
 // args are the arrays as statement arguments.

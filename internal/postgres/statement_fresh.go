@@ -56,12 +56,13 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-var freshTypes = []oid.Oid{
+// freshColumns are what freshSQL takes, in order.
+var freshColumns = newBinaryLayout(
 	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
 	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int4, oid.T_bytea,
 	oid.T_uuid, oid.T_text, oid.T_text, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_bytea, oid.T_timestamptz, oid.T_uuid,
 	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
-}
+)
 
 // fresh reports whether freshSQL may write a new case, after those whose escrows
 // are named: it is the first of an escrow that this process has not met, and there
@@ -79,14 +80,6 @@ func (j *Journal) fresh(ch *sealed, named map[escrowName]struct{}) bool {
 	}
 	named[name] = struct{}{}
 	return true
-}
-
-func freshArgs(rows []*sealed) []any {
-	c := newBinaryColumns(len(rows), freshTypes...)
-	for _, ch := range rows {
-		addFresh(c, ch)
-	}
-	return c.args()
 }
 
 func addFresh(c *binaryColumns, ch *sealed) {
@@ -137,8 +130,13 @@ func addFreshRun(c *binaryColumns, r *background.Run) {
 // applyFresh runs freshSQL and tells which rows it wrote.
 func (j *Journal) applyFresh(ctx context.Context, rows []*sealed) ([]opened, error) {
 	out := make([]opened, len(rows))
+	c := freshColumns.take()
+	for _, ch := range rows {
+		addFresh(c, ch)
+	}
 	passOpens(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.freshOpen, len(rows), freshArgs(rows), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
+	err := numbered(ctx, j.freshOpen, len(rows), c.args(), func(n int, escrow int64) { out[n-1] = opened{written, escrow} })
+	freshColumns.keep(c)
 	if err != nil {
 		return nil, err
 	}

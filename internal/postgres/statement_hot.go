@@ -57,13 +57,16 @@ WITH alive AS MATERIALIZED (
 )
 SELECT n, seq FROM ok`
 
-// hotTypes are the element types of hotSQL's columns, in order.
-var hotTypes = []oid.Oid{
-	oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
-	oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
-	oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
-	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
-}
+// claimers and hotColumns are what hotSQL takes, in order.
+var (
+	claimers   = newBinaryLayout(oid.T_uuid)
+	hotColumns = newBinaryLayout(
+		oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
+		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
+		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
+		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
+	)
+)
 
 // hot reports whether hotSQL can write a change: it moves one run and its case,
 // and leaves alone what only a submission, a fork or a part payment changes.
@@ -84,9 +87,8 @@ func fixed(s *settlement.State) settlement.State {
 	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
 }
 
-func hotArgs(rows []*sealed) []any {
-	c := newBinaryColumns(len(rows), hotTypes...)
-	sessions := newBinaryColumns(1, oid.T_uuid)
+// addHotRows collects moves, and the sessions that claim by them.
+func addHotRows(c, sessions *binaryColumns, rows []*sealed) {
 	var last background.SessionID
 	for _, ch := range rows {
 		addHot(c, ch)
@@ -95,7 +97,6 @@ func hotArgs(rows []*sealed) []any {
 			sessions.id(claim)
 		}
 	}
-	return append(sessions.args(), c.args()...)
 }
 
 func addHot(c *binaryColumns, ch *sealed) {
@@ -154,8 +155,12 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 // applyHot runs hotSQL and tells what became of each row.
 func (j *Journal) applyHot(ctx context.Context, rows []*sealed) ([]verdict, error) {
 	out := make([]verdict, len(rows))
+	c, sessions := hotColumns.take(), claimers.take()
+	addHotRows(c, sessions, rows)
 	passMoves(failpoint.JournalBefore, rows)
-	err := numbered(ctx, j.hotMove, len(rows), hotArgs(rows), func(n int, _ int64) { out[n-1] = written })
+	err := numbered(ctx, j.hotMove, len(rows), append(sessions.args(), c.args()...), func(n int, _ int64) { out[n-1] = written })
+	hotColumns.keep(c)
+	claimers.keep(sessions)
 	if err != nil {
 		return nil, err
 	}
