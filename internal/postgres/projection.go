@@ -18,7 +18,7 @@ import (
 
 // projectReceipts is how many receipts a step takes at most, but for those of one
 // statement.
-const projectReceipts = 1000
+const projectReceipts = 4000
 
 // projectWaiting is how many statements' receipts are looked at again and again while
 // they have no place in the order of events; of more, a drain gives them their places.
