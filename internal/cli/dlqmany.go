@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -15,6 +16,7 @@ import (
 type many struct {
 	bulkFlags
 	yes, detach bool
+	eligible    bool           // letters were left out that are not worth another try, unasked
 	flags       *pflag.FlagSet // those that mean nothing for one letter
 }
 
@@ -68,7 +70,7 @@ func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, f
 		return nil
 	}
 	yes := true
-	q.Filter.Reprocess, q.All = &yes, false
+	q.Filter.Reprocess, q.All, m.eligible = &yes, false, true
 	return nil
 }
 
@@ -88,7 +90,15 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 		if err != nil {
 			return err
 		}
-		return c.runPlanned(ctx, o, k, plan, m.yes, m.detach)
+		if err := c.runPlanned(ctx, o, k, plan, m.yes, m.detach); err != nil {
+			return err
+		}
+		if m.eligible && plan.Items == 0 && !c.json {
+			s := screen.New(c.Out)
+			s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
+			return s.Err()
+		}
+		return nil
 	})
 }
 

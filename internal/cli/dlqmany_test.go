@@ -59,7 +59,10 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
 			t.Errorf("%v", plan)
 		}
-		forked := o.did("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
+		if none := o.dlq("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended"); none.code != 0 || !strings.Contains(none.out, "--force") {
+			t.Errorf("what is not worth another try: %+v", none)
+		}
+		forked := o.did("operator", "fork", "--force", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
 		if forked["action"] != "fork" || forked["items"] != 1.0 || done(forked) != 1.0 {
 			t.Errorf("%v", forked)
 		}
@@ -68,7 +71,7 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		if fork := kase["runs"].([]any)[1].(map[string]any); fork["queue"] != "settlement:1" || fork["policy"].(map[string]any)["max_retry_attempts"] != 4.0 {
 			t.Errorf("%v", fork)
 		}
-		retried := o.did("operator", "retry", "--filter", `transaction_receipt_id == "txr_2" || held`, "--yes", "--reason", "mended", "--limit", "3", "--parallel", "2")
+		retried := o.did("operator", "retry", "--filter", `transaction_receipt_id == "txr_2" || held`, "--force", "--yes", "--reason", "mended", "--limit", "3", "--parallel", "2")
 		if retried["items"] != 1.0 || done(retried) != 1.0 {
 			t.Errorf("%v", retried)
 		}
