@@ -79,7 +79,8 @@ func brakesOf(ctx context.Context, q sqlx.QueryerContext, where string, args ...
 }
 
 // MoveBrake changes a brake together with its receipt. It is the only writer of a
-// brake's case, and holds the brake's row meanwhile.
+// brake's case, and holds the brake's row meanwhile. It is ErrBusy, and nothing is
+// changed, when another transaction holds the brake for too long.
 func (j *Journal) MoveBrake(ctx context.Context, t background.Target, decide func(background.Brake) (background.Brake, bool)) (now background.Brake, moved bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
@@ -90,7 +91,7 @@ func (j *Journal) MoveBrake(ctx context.Context, t background.Target, decide fun
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	row, err := lockBrake(ctx, tx, t)
 	if err != nil {
-		return now, false, unavailable(err)
+		return now, false, contended(err)
 	}
 	was := row.brake()
 	next, moved := decide(was)
@@ -98,10 +99,10 @@ func (j *Journal) MoveBrake(ctx context.Context, t background.Target, decide fun
 		return was, false, nil
 	}
 	if err := setBrake(ctx, tx, next); err != nil {
-		return was, false, unavailable(err)
+		return was, false, contended(err)
 	}
 	if err := tellBrake(ctx, tx, receipts.CaseID(row.CaseID), was, next); err != nil {
-		return was, false, unavailable(err)
+		return was, false, contended(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Brake)
 	err = tx.Commit()
@@ -172,7 +173,7 @@ func (j *Journal) StepBrake(ctx context.Context, b background.Brake) (bool, erro
 			OR NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = k.probe_run AND r.state = 'running'))`,
 		b.Tenant, b.Family, b.Name, b.Version, nullable(b.Probe), b.LetGo.DueAt, uuid.UUID(b.LetGo.ID), string(b.State))
 	if err != nil {
-		return false, unavailable(err)
+		return false, contended(err)
 	}
 	n, err := res.RowsAffected()
 	return n == 1, err

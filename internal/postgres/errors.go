@@ -44,4 +44,13 @@ func ofContention(err error) bool {
 	return false
 }
 
+// contended is the error of a transaction that may be asked for again when it gave way
+// to another: it is ErrBusy then, else unavailable.
+func contended(err error) error {
+	if ofContention(err) {
+		return ErrBusy
+	}
+	return unavailable(err)
+}
+
 func unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }

@@ -82,7 +82,8 @@ func (j *Journal) policiesOf(ctx context.Context, where string, args ...any) ([]
 
 // MovePolicy changes the policy of a family of a tenant together with its receipt.
 // decide gives the next one and what differs, or why there is none; it is called
-// once, on the locked row. The next version is the next number.
+// once, on the locked row. The next version is the next number. It is ErrBusy, and
+// nothing is changed, when another transaction holds the policy for too long.
 func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide func(now Policy) (next Policy, changes string, err error)) (now Policy, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
@@ -92,7 +93,7 @@ func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide 
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
 	if now, err = lockPolicy(ctx, tx, tenant, family); err != nil {
-		return now, unavailable(err)
+		return now, contended(err)
 	}
 	next, changes, err := decide(now)
 	if err != nil {
@@ -100,7 +101,7 @@ func (j *Journal) MovePolicy(ctx context.Context, tenant, family string, decide 
 	}
 	next.Tenant, next.Family, next.Case, next.Version = tenant, family, now.Case, now.Version+1
 	if err := setPolicy(ctx, tx, next, changes); err != nil {
-		return now, unavailable(err)
+		return now, contended(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Policy)
 	err = tx.Commit()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,16 +32,18 @@ type Response struct {
 // sweptAtOnce is how many outdated requests are forgotten by each that begins.
 const sweptAtOnce = 20
 
-// beginSQL forgets a few outdated requests, and enters one whose key is free, or
-// whose holder is outdated or has given no answer since before $6.
+// beginSQL enters a request whose key is free, or whose holder is outdated or has
+// given no answer since before $6. It locks that one row and no other.
 const beginSQL = `
-WITH old AS (
-  DELETE FROM recourse.requests WHERE (tenant, key) IN (
-    SELECT tenant, key FROM recourse.requests WHERE began < $7 AND (tenant, key) <> ($1, $2) ORDER BY began LIMIT $8 FOR UPDATE SKIP LOCKED)
-)
 INSERT INTO recourse.requests AS r (tenant, key, digest, token, began) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL
 WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest`
+
+// forgetRequestsSQL forgets a few outdated requests. It is a statement of its own, after
+// the other, and waits for no lock: two requests whose keys are both outdated would else
+// each hold the key that the other one waits for.
+const forgetRequestsSQL = `
+DELETE FROM recourse.requests WHERE (tenant, key) IN (SELECT tenant, key FROM recourse.requests WHERE began < $1 ORDER BY began LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
 // BeginRequest enters a request. begun means that the caller is to work on it; else
 // before is the request that has its key, with its answer if there is one. A request
@@ -49,12 +52,18 @@ WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.
 func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdated time.Time) (before Response, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	res, err := write(ctx, j.hot, failpoint.Request, beginSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandoned, outdated, sweptAtOnce)
+	res, err := write(ctx, j.hot, failpoint.Request, beginSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandoned, outdated)
 	if err != nil {
-		return before, false, unavailable(err)
+		return before, false, contended(err)
 	}
-	if n, err := res.RowsAffected(); err != nil || n == 1 {
-		return before, n == 1, err
+	switch n, err := res.RowsAffected(); {
+	case err != nil:
+		return before, false, err
+	case n == 1:
+		if _, err := j.hot.ExecContext(ctx, forgetRequestsSQL, outdated, sweptAtOnce); err != nil {
+			j.Warn(fmt.Errorf("postgres: outdated requests are not forgotten yet: %w", err))
+		}
+		return before, true, nil
 	}
 	before, holder, err := j.requestOf(ctx, q)
 	return before, holder == q.Token, err // its own: it was entered, and the answer to that was lost
@@ -84,7 +93,7 @@ func (j *Journal) AnswerRequest(ctx context.Context, q Request, r Response) erro
 	_, err := write(ctx, j.hot, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
 		q.Tenant, q.Key, q.Token, r.Status, r.Headers, append([]byte{}, r.Body...))
 	if err != nil {
-		return unavailable(err)
+		return contended(err)
 	}
 	return nil
 }
@@ -95,7 +104,7 @@ func (j *Journal) DropRequest(ctx context.Context, q Request) error {
 	defer cancel()
 	_, err := write(ctx, j.hot, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
 	if err != nil {
-		return unavailable(err)
+		return contended(err)
 	}
 	return nil
 }

@@ -1,0 +1,120 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// holding runs a statement in a foreign transaction that stays open until the test
+// lets go of it.
+func holding(t *testing.T, db *sql.DB, query string, args ...any) (letGo func()) {
+	t.Helper()
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(context.Background(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+			t.Error(err)
+		}
+	}
+}
+
+// Whoever waits in vain for a policy or a brake that another transaction holds is told
+// that it is busy, and nothing has changed; later the same succeeds.
+func TestAPolicyOrABrakeThatIsHeldElsewhereIsBusy(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	ctx := context.Background()
+	target := background.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	setPolicy := func() (postgres.Policy, error) {
+		return j.MovePolicy(ctx, "acme", "settlement", func(now postgres.Policy) (postgres.Policy, string, error) {
+			return postgres.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
+		})
+	}
+	pull := func() (background.Brake, bool, error) {
+		return j.MoveBrake(ctx, target, func(b background.Brake) (background.Brake, bool) {
+			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.ByHand = target, background.BrakePulled, "test", "test", at, b.Version+1, true
+			b.Goal, b.LetGo.DueAt = at, at
+			return b, true
+		})
+	}
+	if _, err := setPolicy(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := pull(); err != nil {
+		t.Fatal(err)
+	}
+	letGo := holding(t, db, `WITH p AS (SELECT FROM recourse.policies FOR UPDATE), b AS (SELECT FROM recourse.brakes FOR UPDATE) SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM b)`)
+	defer letGo()
+	if p, err := setPolicy(); !errors.Is(err, postgres.ErrBusy) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if b, moved, err := pull(); !errors.Is(err, postgres.ErrBusy) || moved {
+		t.Errorf("%+v, %v, %v", b, moved, err)
+	}
+	letGo()
+	if p, err := setPolicy(); err != nil || p.Version != 2 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if b, moved, err := pull(); err != nil || !moved || b.Version != 2 {
+		t.Errorf("%+v, %v, %v", b, moved, err)
+	}
+}
+
+// A request locks its own key and nothing else, so that it holds nothing while it waits:
+// another one, whose outdated key it would forget, begins at once.
+func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := open(t, url), database(t, url)
+	ctx := context.Background()
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	enter := func(key string, began time.Time) error {
+		_, begun, err := j.BeginRequest(ctx, postgres.Request{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
+		if err == nil && !begun {
+			err = errors.New("it was not begun")
+		}
+		return err
+	}
+	for _, key := range []string{"a", "b"} {
+		if err := enter(key, now.Add(-48*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	letGo := holding(t, db, `SELECT FROM recourse.requests WHERE key = 'a' FOR UPDATE`)
+	defer letGo()
+	waited := make(chan error, 1)
+	go func() { waited <- enter("a", now) }()
+	for tick := time.Tick(5 * time.Millisecond); ; <-tick {
+		var waits bool
+		if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		if waits {
+			break
+		}
+	}
+	if err := enter("b", now); err != nil {
+		t.Errorf("the other: %v", err)
+	}
+	letGo()
+	if err := <-waited; err != nil {
+		t.Errorf("the one that waited: %v", err)
+	}
+}

@@ -1,0 +1,17 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lib/pq"
+)
+
+func TestWhatGaveWayIsBusyAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[pq.ErrorCode]bool{"40001": true, "40P01": true, "55P03": true, "57014": false, "23505": false, "08006": false} {
+		if err := contended(&pq.Error{Code: code}); errors.Is(err, ErrBusy) != want {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}

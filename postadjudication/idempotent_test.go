@@ -1,0 +1,39 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// Two requests whose keys are both outdated each forget the other's while they take
+// their own: neither is refused for that, and none waits for the other for ever.
+func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	old := r.keeper().at(-2 * RequestsKept)
+	const keys = 8
+	for round := range 20 {
+		for n := range keys {
+			if _, q, err := old.BeginRequest(ctx, "acme", fmt.Sprint("key-", n), [32]byte{byte(round)}); err != nil || q == nil {
+				t.Fatalf("%v, %v", q, err)
+			}
+		}
+		var all sync.WaitGroup
+		for n := range keys {
+			all.Go(func() {
+				_, q, err := r.BeginRequest(ctx, "acme", fmt.Sprint("key-", n), [32]byte{byte(round), 1})
+				if err != nil || q == nil {
+					t.Errorf("round %d, key %d: %v", round, n, err)
+					return
+				}
+				if err := q.Drop(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
