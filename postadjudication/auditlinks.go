@@ -26,8 +26,8 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 		if err != nil {
 			return err
 		}
-		if told.Policy != p.Policy.Encode() || told.Family != p.Family {
-			a.fail(InvariantFold, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Policy.Encode(), told.Policy)
+		if told.Policy != p.Text() || told.Family != p.Family {
+			a.fail(InvariantFold, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Text(), told.Policy)
 		}
 	}
 	return nil

@@ -18,10 +18,13 @@ type FamilyPolicy struct {
 	Tenant  string             `json:"tenant"`
 	Family  string             `json:"family"`
 	Policy  retrypolicy.Policy `json:"policy"`
-	Version int64              `json:"version"` // counts the changes; 0: as configured
-	Actor   string             `json:"actor,omitempty"`
-	Reason  string             `json:"reason,omitempty"`
-	At      time.Time          `json:"at,omitzero"`
+	Version int64              `json:"version"` // counts the changes
+	// AsConfigured: nobody set a policy, or it was reset. Policy is then what this process
+	// has configured, which another may have otherwise.
+	AsConfigured bool      `json:"as_configured,omitempty"`
+	Actor        string    `json:"actor,omitempty"`
+	Reason       string    `json:"reason,omitempty"`
+	At           time.Time `json:"at,omitzero"`
 }
 
 // PolicyVersionError says that a policy is not, or no longer, of the version that a
@@ -49,13 +52,38 @@ func (s *Service) SetPolicy(ctx context.Context, q PolicyChange) (FamilyPolicy, 
 	if err := s.tunable(ctx, q.Tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	now, err := s.journal.MovePolicy(ctx, q.Tenant, q.Family, func(now postgres.Policy) (postgres.Policy, string, error) {
+	return s.movePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
 		return q.decide(now, s.configured(q.Family), s.now())
+	})
+}
+
+// ResetPolicy lets new runs of a family have what is configured again, as before
+// anybody set a policy: a change like any other, with its receipt and its version, in
+// one commit. It is as soon known everywhere as SetPolicy, and has its errors. Where
+// what is configured holds already it changes nothing.
+func (s *Service) ResetPolicy(ctx context.Context, q PolicyReset) (FamilyPolicy, error) {
+	if err := q.validate(); err != nil {
+		return FamilyPolicy{}, err
+	}
+	if err := s.tunable(ctx, q.Tenant, q.Family); err != nil {
+		return FamilyPolicy{}, err
+	}
+	return s.movePolicy(ctx, q.Tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+		return q.decide(now, s.configured(q.Family), s.now())
+	})
+}
+
+func (s *Service) movePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(postgres.Policy) (postgres.Policy, string, error)) (FamilyPolicy, error) {
+	now, err := s.journal.MovePolicy(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
+		if ifVersion != nil && *ifVersion != now.Version {
+			return now, "", errOtherVersion
+		}
+		return decide(now)
 	})
 	switch {
 	case errors.Is(err, errSamePolicy):
 	case errors.Is(err, errOtherVersion):
-		return FamilyPolicy{}, &PolicyVersionError{Expected: *q.IfVersion, Present: s.familyPolicy(now)}
+		return FamilyPolicy{}, &PolicyVersionError{Expected: *ifVersion, Present: s.familyPolicy(now)}
 	case err != nil:
 		return FamilyPolicy{}, err
 	}
@@ -115,7 +143,7 @@ func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, 
 	}
 	for _, name := range families {
 		if !slices.ContainsFunc(set, func(p postgres.Policy) bool { return p.Family == name }) {
-			out = append(out, FamilyPolicy{Tenant: tenant, Family: name, Policy: *s.configured(name)})
+			out = append(out, FamilyPolicy{Tenant: tenant, Family: name, Policy: *s.configured(name), AsConfigured: true})
 		}
 	}
 	slices.SortFunc(out, func(a, b FamilyPolicy) int { return strings.Compare(a.Family, b.Family) })
@@ -123,12 +151,14 @@ func (s *Service) Policies(ctx context.Context, tenant string) ([]FamilyPolicy, 
 }
 
 func (s *Service) familyPolicy(p postgres.Policy) FamilyPolicy {
+	out := FamilyPolicy{Tenant: p.Tenant, Family: p.Family, Policy: p.Policy, Version: p.Version, Actor: p.Actor, Reason: p.Reason, At: p.At}
 	if p.Version == 0 {
-		out := FamilyPolicy{Tenant: p.Tenant, Family: p.Family, Policy: p.Policy}
+		out.At, p.AsConfigured = time.Time{}, true
+	}
+	if out.AsConfigured = p.AsConfigured; out.AsConfigured {
 		if c := s.configured(p.Family); c != nil {
 			out.Policy = *c
 		}
-		return out
 	}
-	return FamilyPolicy{Tenant: p.Tenant, Family: p.Family, Policy: p.Policy, Version: p.Version, Actor: p.Actor, Reason: p.Reason, At: p.At}
+	return out
 }

@@ -237,3 +237,98 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		t.Errorf("a tenant that has none: %v", err)
 	}
 }
+
+// A reset is a version with a receipt: new runs have what is configured again, in every
+// process, those that exist keep theirs, and the next that is set begins from there.
+func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other := joinRig(t, r.url, r.redis, r.escrow)
+	ctx := context.Background()
+	reset := PolicyReset{Tenant: "acme", Family: Family, Actor: "user:ada", Reason: "patience is over"}
+	if p, err := r.ResetPolicy(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
+		t.Errorf("where nothing was set: %+v, %v", p, err)
+	}
+	if _, err := r.SetPolicy(ctx, tune(7)); err != nil {
+		t.Fatal(err)
+	}
+	kept := r.mustSubmit(release(1))
+	wrong, one := int64(9), int64(1)
+	var old *PolicyVersionError
+	reset.IfVersion = &wrong
+	if _, err := r.ResetPolicy(ctx, reset); !errors.As(err, &old) || old.Present.Version != 1 || old.Expected != 9 {
+		t.Errorf("of another version: %v", err)
+	}
+	reset.IfVersion = &one
+	p, err := r.ResetPolicy(ctx, reset)
+	if err != nil || p.Version != 2 || !p.AsConfigured || p.Policy.MaxRetryAttempts != 3 || p.Actor != "user:ada" || p.At.IsZero() {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	reset.IfVersion = nil
+	if p, err := r.ResetPolicy(ctx, reset); err != nil || p.Version != 2 {
+		t.Errorf("again: %+v, %v", p, err)
+	}
+	attempts := func(of Submitted) int {
+		st, err := r.Status(ctx, "acme", of.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Policy.MaxRetryAttempts
+	}
+	if a, b := attempts(kept), attempts(r.mustSubmit(release(2))); a != 7 || b != 3 {
+		t.Errorf("the run that was there has %d, the new one %d", a, b)
+	}
+	n := 10
+	r.untilTrue("another process learns of it", func() bool {
+		n++
+		s, err := other.Submit(ctx, release(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return attempts(s) == 3
+	})
+	all, err := r.Policies(ctx, "acme")
+	if err != nil || len(all) != 1 || !all[0].AsConfigured || all[0].Version != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if p, err := r.SetPolicy(ctx, tune(4)); err != nil || p.Version != 3 || p.AsConfigured {
+		t.Errorf("%+v, %v", p, err)
+	}
+	told, err := r.PolicyHistory(ctx, "acme", Family, 0, 10)
+	if err != nil || len(told) != 3 || !told[1].AsConfigured || told[1].Version != 2 || !strings.Contains(told[1].Changes, "max_retry_attempts 7 to 3") ||
+		told[1].Reason != "patience is over" || !strings.Contains(told[2].Changes, "max_retry_attempts 3 to 4") {
+		t.Errorf("%+v, %v", told, err)
+	}
+	var bad *FieldError
+	for field, q := range map[string]PolicyReset{
+		"tenant": {Family: Family, Actor: "a", Reason: "b"}, "actor": {Tenant: "acme", Family: Family, Reason: "b"}, "reason": {Tenant: "acme", Family: Family, Actor: "a"},
+	} {
+		if _, err := r.ResetPolicy(ctx, q); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("without %s: %v", field, err)
+		}
+	}
+	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: "setlement", Actor: "a", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
+		t.Errorf("of no family: %v", err)
+	}
+	r.sound()
+}
+
+// A reset that is stored otherwise than its receipt says is found.
+func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	if _, err := r.SetPolicy(ctx, tune(7)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ResetPolicy(ctx, PolicyReset{Tenant: "acme", Family: Family, Actor: "user:ada", Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	r.sound()
+	if _, err := r.db.Exec(`UPDATE recourse.policies SET policy = $1`, tune(9).Policy.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Verdict(InvariantFold), "the policy of family settlement") {
+		t.Errorf("%v, %v", a.Broken, err)
+	}
+}

@@ -51,7 +51,7 @@ func (c *policyCache) of(ctx context.Context, tenant, family string, configured 
 	if time.Since(known.asked) >= PolicyFreshFor {
 		known = c.refresh(ctx)
 	}
-	if p, ok := known.set[policyOwner{tenant, family}]; ok {
+	if p, ok := known.set[policyOwner{tenant, family}]; ok && !p.AsConfigured {
 		return p.Policy
 	}
 	return configured

@@ -47,13 +47,10 @@ func validPolicy(p retrypolicy.Policy) error {
 // where this process does not have the family.
 func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
 	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: q.Actor, Reason: clean(q.Reason, 1024), At: at}
-	if q.IfVersion != nil && *q.IfVersion != now.Version {
-		return next, "", errOtherVersion
-	}
-	switch {
-	case now.Version > 0 && now.Policy.Encode() == next.Policy.Encode():
+	switch set := now.Version > 0 && !now.AsConfigured; {
+	case set && now.Policy.Encode() == next.Policy.Encode():
 		return next, "", errSamePolicy
-	case now.Version > 0:
+	case set:
 		return next, policyDifference(now.Policy, next.Policy), nil
 	case configured == nil:
 		return next, "set in the place of what is configured", nil
@@ -61,6 +58,34 @@ func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy
 	changes := policyDifference(*configured, next.Policy)
 	if changes == "" {
 		changes = "nothing but that it no longer follows what is configured"
+	}
+	return next, changes, nil
+}
+
+// PolicyReset lets new runs of a family have what is configured again.
+type PolicyReset struct {
+	Tenant    string
+	Family    string
+	Actor     string // who asks; required
+	Reason    string // why; required
+	IfVersion *int64 // refused unless this is the present version; nil resets it in any case
+}
+
+func (q PolicyReset) validate() error {
+	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), named("actor", q.Actor, 128), named("reason", q.Reason, 1024))
+}
+
+// decide gives what there is after the reset of a policy.
+func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, at time.Time) (postgres.Policy, string, error) {
+	next := postgres.Policy{AsConfigured: true, Actor: q.Actor, Reason: clean(q.Reason, 1024), At: at}
+	if now.Version == 0 || now.AsConfigured {
+		return next, "", errSamePolicy
+	}
+	changes := "as configured again"
+	if configured != nil {
+		if difference := policyDifference(now.Policy, *configured); difference != "" {
+			changes += ": " + difference
+		}
 	}
 	return next, changes, nil
 }

@@ -16,7 +16,8 @@ type PolicyVersion struct {
 }
 
 // PolicyHistory reads the changes of a family's policy off their receipts, the first
-// one first, after a version, at most limit of them.
+// one first, after a version, at most limit of them. One that was reset tells no policy:
+// what was configured then, and in which process, is not known.
 func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, after int64, limit int) ([]PolicyVersion, error) {
 	if limit < 1 {
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
@@ -36,12 +37,14 @@ func (s *Service) PolicyHistory(ctx context.Context, tenant, family string, afte
 		if err != nil {
 			return nil, err
 		}
-		policy, err := retrypolicy.Parse(p.Policy)
-		if err != nil {
-			return nil, err
+		var policy retrypolicy.Policy
+		if p.Policy != "" {
+			if policy, err = retrypolicy.Parse(p.Policy); err != nil {
+				return nil, err
+			}
 		}
 		out[i] = PolicyVersion{Changes: p.Changes, Receipt: r.ID(), FamilyPolicy: FamilyPolicy{
-			Tenant: tenant, Family: family, Policy: policy, Version: r.Seq, Actor: r.Actor, Reason: p.Reason, At: r.At,
+			Tenant: tenant, Family: family, Policy: policy, AsConfigured: p.Policy == "", Version: r.Seq, Actor: r.Actor, Reason: p.Reason, At: r.At,
 		}}
 	}
 	return out, nil

@@ -339,4 +339,13 @@ func TestAPolicyIsSetForNewRuns(t *testing.T) {
 	if err := json.Unmarshal([]byte(list.text), &got); err != nil || len(got.Policies) == 0 || got.Policies[0].Policy.Attempts != 5 {
 		t.Errorf("%v %s", err, list.text)
 	}
+	const reset = "/api/v1/policies/settlement/reset"
+	r.ask(admin, http.MethodPost, reset, `{}`).refused(http.StatusUnprocessableEntity, "invalid", "reason")
+	r.ask(admin, http.MethodPost, reset, `{"reason":"x","if_version":7}`).refused(http.StatusConflict, "policy_version", "")
+	r.ask(admin, http.MethodPost, "/api/v1/policies/none/reset", `{"reason":"x"}`).refused(http.StatusNotFound, "unknown_family", "")
+	r.ask(r.key("acme", access.Operator), http.MethodPost, reset, `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
+	was := r.ask(admin, http.MethodPost, reset, `{"reason":"it is fast again","if_version":1}`).is(http.StatusOK)
+	if was["version"] != 2.0 || was["as_configured"] != true || was["policy"].(map[string]any)["max_retry_attempts"] != 3.0 {
+		t.Errorf("%v", was)
+	}
 }

@@ -61,6 +61,14 @@ type policyInput struct {
 	}
 }
 
+type policyResetInput struct {
+	Family string `path:"family" minLength:"1" maxLength:"32" example:"settlement"`
+	Body   struct {
+		Reason    string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		IfVersion *int64 `json:"if_version,omitempty" minimum:"0" doc:"Refused unless this is the present version"`
+	}
+}
+
 type policyOutput struct{ Body postadjudication.FamilyPolicy }
 
 func (a *API) policyOperations(h huma.API) {
@@ -71,6 +79,10 @@ func (a *API) policyOperations(h huma.API) {
 		id: "set-policy", method: http.MethodPost, path: "/policies/{family}", action: access.Policy, summary: "Set the retry policy of new runs of a family",
 		description: "Runs that exist keep theirs. 409 policy_version when if_version is not the present one.",
 	}, a.setPolicy)
+	register(a, h, operation{
+		id: "reset-policy", method: http.MethodPost, path: "/policies/{family}/reset", action: access.Policy, summary: "Let new runs of a family have the retry policy that is configured again",
+		description: "With a receipt, and the next version. Runs that exist keep theirs. 409 policy_version when if_version is not the present one.",
+	}, a.resetPolicy)
 }
 
 func (a *API) policies(ctx context.Context, c Caller, _ *nothing) (*policiesOutput, error) {
@@ -88,12 +100,23 @@ func (a *API) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policy
 	now, err := a.service.SetPolicy(ctx, postadjudication.PolicyChange{
 		Tenant: c.Tenant, Family: in.Family, Policy: *policy, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
+	return movedPolicy(now, in.Family, err)
+}
+
+func (a *API) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
+	now, err := a.service.ResetPolicy(ctx, postadjudication.PolicyReset{
+		Tenant: c.Tenant, Family: in.Family, Actor: c.Principal, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
+	})
+	return movedPolicy(now, in.Family, err)
+}
+
+func movedPolicy(now postadjudication.FamilyPolicy, family string, err error) (*policyOutput, error) {
 	var other *postadjudication.PolicyVersionError
 	switch {
 	case errors.As(err, &other):
 		return nil, newProblem(http.StatusConflict, "policy_version", "the policy is at version %d", other.Present.Version)
 	case errors.Is(err, background.ErrUnknownFamily):
-		return nil, newProblem(http.StatusNotFound, "unknown_family", "there is no family %q", in.Family)
+		return nil, newProblem(http.StatusNotFound, "unknown_family", "there is no family %q", family)
 	}
 	return &policyOutput{now}, err
 }

@@ -22,6 +22,7 @@ type Policy struct {
 	Case           receipts.CaseID // of its receipts
 	Version        int64
 	Policy         retrypolicy.Policy
+	AsConfigured   bool // Policy is none: new runs have what is configured, as before anybody set one
 	Actor, Reason  string
 	At             time.Time
 }
@@ -38,13 +39,23 @@ type policyRow struct {
 }
 
 func (r *policyRow) read() (Policy, error) {
-	p, err := retrypolicy.Parse(r.Policy)
-	if err != nil {
+	out := Policy{Tenant: r.Tenant, Family: r.Family, Case: receipts.CaseID(r.CaseID), Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At.UTC()}
+	if out.AsConfigured = r.Policy == ""; out.AsConfigured {
+		return out, nil
+	}
+	var err error
+	if out.Policy, err = retrypolicy.Parse(r.Policy); err != nil {
 		return Policy{}, fmt.Errorf("postgres: policy of family %s of %s: %w", r.Family, r.Tenant, err)
 	}
-	return Policy{
-		Tenant: r.Tenant, Family: r.Family, Case: receipts.CaseID(r.CaseID), Version: r.Version, Policy: p, Actor: r.Actor, Reason: r.Reason, At: r.At.UTC(),
-	}, nil
+	return out, nil
+}
+
+// Text is the policy as its row and its receipt have it: empty for none.
+func (p *Policy) Text() string {
+	if p.AsConfigured {
+		return ""
+	}
+	return p.Policy.Encode()
 }
 
 const policySQL = `SELECT tenant, family, case_id, version, policy, actor, reason, at FROM recourse.policies `
@@ -120,7 +131,7 @@ func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy,
 		return Policy{}, err
 	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.policies (tenant, family, case_id, version, policy, actor, reason, at)
-		VALUES ($1, $2, $3, 0, $4, '', '', $5) ON CONFLICT DO NOTHING`, tenant, family, id, retrypolicy.Policy{}.Encode(), time.Time{}); err != nil {
+		VALUES ($1, $2, $3, 0, '', '', '', $4) ON CONFLICT DO NOTHING`, tenant, family, id, time.Time{}); err != nil {
 		return Policy{}, err
 	}
 	rows, err := tx.QueryContext(ctx, policySQL+`WHERE tenant = $1 AND family = $2 FOR UPDATE`, tenant, family)
@@ -139,12 +150,12 @@ func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy,
 
 func setPolicy(ctx context.Context, tx *sql.Tx, p Policy, changes string) error {
 	if _, err := tx.ExecContext(ctx, `UPDATE recourse.policies SET version = $3, policy = $4, actor = $5, reason = $6, at = $7 WHERE tenant = $1 AND family = $2`,
-		p.Tenant, p.Family, p.Version, p.Policy.Encode(), p.Actor, p.Reason, p.At); err != nil {
+		p.Tenant, p.Family, p.Version, p.Text(), p.Actor, p.Reason, p.At); err != nil {
 		return err
 	}
 	kase := Case{ID: p.Case, Tenant: p.Tenant, Kind: KindOperations, Subject: "policy:" + p.Family}
 	return tell(ctx, tx, kase, receipts.Draft{Subtype: receipts.PolicyChanged, Actor: p.Actor, At: p.At, Payload: receipts.Payload{
-		Family: p.Family, Policy: p.Policy.Encode(), Changes: changes, Reason: p.Reason,
+		Family: p.Family, Policy: p.Text(), Changes: changes, Reason: p.Reason,
 	}})
 }
 
