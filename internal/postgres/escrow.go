@@ -24,7 +24,7 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
 	for i := range rows {
 		o := rows[i].Opens
 		name := escrowName{rows[i].After.Case.Tenant, o.Reference}
-		if o.Reference == "" || j.known.Contains(name) {
+		if o.Reference == "" || j.known.has(name) {
 			continue
 		}
 		c.str(name.tenant)
@@ -40,7 +40,7 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
 		return err
 	}
 	for _, name := range names {
-		j.known.Add(name, struct{}{})
+		j.known.add(name)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ type Journal struct {
 	freshOpen bound
 
 	recent *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
-	known  *lru.Cache[escrowName, struct{}]
+	known  *met
 }
 
 type subject struct {
@@ -62,10 +62,7 @@ type subject struct {
 // outcome is read again.
 const statementLimit = 15 * time.Second
 
-const (
-	recentSize = 8192
-	knownSize  = 65536
-)
+const recentSize = 8192
 
 // plans pins the journal's own statements to indexed nested loops: on tables that
 // are new and not yet analysed the planner would choose sequential scans, and keep
@@ -149,8 +146,8 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.recent, err = lru.New[background.RunID, *Snapshot](recentSize); err != nil {
 		return err
 	}
-	j.known, err = lru.New[escrowName, struct{}](knownSize)
-	return err
+	j.known = newMet()
+	return nil
 }
 
 // Close writes what was handed over and closes the connections.

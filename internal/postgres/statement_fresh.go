@@ -24,14 +24,12 @@ import (
 const freshSQL = `
 WITH f AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
-  FROM unnest($1::uuid[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::bigint[],$8::bigint[],$9::text[],$10::bytea[],
-    $11::text[],$12::text[],$13::text[],$14::text[],$15::text[],$16::int[],$17::bytea[],
-    $18::uuid[],$19::text[],$20::text[],$21::bytea[],$22::text[],$23::text[],$24::text[],$25::bytea[],$26::timestamptz[],$27::uuid[],
-    $28::text[],$29::text[],$30::text[],$31::timestamptz[],$32::text[]) WITH ORDINALITY
-  AS b(case_id,tenant,kind,subject,reference,currency,held,amount,submission,content,
-    progression,reason_code,reason,lifecycle,adjudication,generation,link,
-    run,family,retry_key,operation_key,queue,target,policy,payload,due_at,last_move,
-    source,subtype,actor,at,body,n)
+  FROM unnest($1::text[],$2::bytea[],$3::text[],$4::uuid[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::bigint[],$11::bigint[],$12::text[],$13::bytea[],
+    $14::text[],$15::text[],$16::text[],$17::text[],$18::text[],$19::int[],$20::bytea[],$21::uuid[],$22::text[],$23::text[],$24::bytea[],$25::text[],$26::text[],
+    $27::timestamptz[],$28::uuid[],$29::text[],$30::text[],$31::text[],$32::timestamptz[]) WITH ORDINALITY
+  AS b(body,payload,policy,case_id,tenant,kind,subject,reference,currency,held,amount,submission,content,progression,reason_code,
+    reason,lifecycle,adjudication,generation,link,run,family,retry_key,operation_key,queue,target,due_at,last_move,source,subtype,
+    actor,at,n)
   WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
     AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
@@ -56,12 +54,13 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-// freshColumns are what freshSQL takes, in order.
+// freshColumns are what freshSQL takes, in order; the widest first, as in hotSQL.
 var freshColumns = newBinaryLayout(
+	oid.T_text, oid.T_bytea, oid.T_text,
 	oid.T_uuid, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_text, oid.T_bytea,
 	oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int4, oid.T_bytea,
-	oid.T_uuid, oid.T_text, oid.T_text, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_bytea, oid.T_timestamptz, oid.T_uuid,
-	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
+	oid.T_uuid, oid.T_text, oid.T_text, oid.T_bytea, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_uuid,
+	oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 )
 
 // fresh reports whether freshSQL may write a new case, after those whose escrows
@@ -75,7 +74,7 @@ func (j *Journal) fresh(ch *sealed, named map[escrowName]struct{}) bool {
 	if name.reference == "" {
 		return true
 	}
-	if _, met := named[name]; met || ch.After.Case.State.Asked > ch.Opens.Held || j.known.Contains(name) {
+	if _, met := named[name]; met || ch.After.Case.State.Asked > ch.Opens.Held || j.known.has(name) {
 		return false
 	}
 	named[name] = struct{}{}
@@ -83,7 +82,10 @@ func (j *Journal) fresh(ch *sealed, named map[escrowName]struct{}) bool {
 }
 
 func addFresh(c *binaryColumns, ch *sealed) {
-	k, s := &ch.After.Case, &ch.After.Case.State
+	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
+	c.bytes(r.Body)
+	c.bytes(ch.After.Run.Payload)
+	c.str(ch.After.Run.Policy.Encode())
 	c.id(k.ID)
 	c.str(k.Tenant)
 	c.str(string(k.Kind))
@@ -102,12 +104,10 @@ func addFresh(c *binaryColumns, ch *sealed) {
 	c.int4(s.Generation)
 	c.bytes(ch.head.Link[:])
 	addFreshRun(c, &ch.After.Run)
-	r := &ch.receipts[0]
 	c.str(string(r.Source))
 	c.str(string(r.Subtype))
 	c.str(r.Actor)
 	c.time(r.At)
-	c.bytes(r.Body)
 }
 
 func addFreshRun(c *binaryColumns, r *background.Run) {
@@ -121,8 +121,6 @@ func addFreshRun(c *binaryColumns, r *background.Run) {
 	}
 	c.str(r.Queue)
 	c.str(r.Target)
-	c.str(r.Policy.Encode())
-	c.bytes(r.Payload)
 	c.time(r.DueAt)
 	c.id(r.LastMove)
 }
@@ -143,7 +141,7 @@ func (j *Journal) applyFresh(ctx context.Context, rows []*sealed) ([]opened, err
 	passOpens(failpoint.JournalAfter, rows)
 	for i, o := range out {
 		if name := (escrowName{rows[i].After.Case.Tenant, rows[i].Opens.Reference}); o.verdict == written && name.reference != "" {
-			j.known.Add(name, struct{}{})
+			j.known.add(name)
 		}
 	}
 	return out, nil

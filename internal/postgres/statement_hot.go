@@ -18,21 +18,21 @@ import (
 // It claims nothing while any brake is held: which runs a brake bars is for moveSQL
 // to say, and a claim that is not written here is tried there.
 //
-//	$1 sessions that claim · $2..$41 moves, one row each
+//	$1 sessions that claim · $2..$41 moves, one row each; the widest column first, after
+//	which the driver's buffer has to grow least
 //	returns the numbers of the rows that were written
 const hotSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
   SELECT b.*, c.tenant
-  FROM unnest($2::uuid[],$3::bigint[],$4::bytea[],$5::bytea[],$6::text[],$7::text[],$8::text[],$9::text[],$10::bigint[],$11::bigint[],$12::bigint[],$13::bigint[],$14::int[],$15::timestamptz[],
-    $16::uuid[],$17::text[],$18::int[],$19::uuid[],$20::bool[],
-    $21::text[],$22::text[],$23::int[],$24::int[],$25::int[],$26::text[],$27::uuid[],$28::uuid[],$29::uuid[],$30::bigint[],$31::timestamptz[],$32::timestamptz[],
-    $33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[]) WITH ORDINALITY
-  AS b(case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
-    run,state,attempt,token,cancel_seen,
-    new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,unheard,due_at,dead_at,
-    why,error_type,error_code,error_text,source,subtype,actor,at,body,n)
+  FROM unnest($2::text[],$3::uuid[],$4::bigint[],$5::bytea[],$6::bytea[],$7::text[],$8::text[],$9::text[],$10::text[],$11::bigint[],$12::bigint[],$13::bigint[],$14::bigint[],
+    $15::int[],$16::timestamptz[],$17::uuid[],$18::text[],$19::int[],$20::uuid[],$21::bool[],$22::text[],$23::text[],$24::int[],$25::int[],$26::int[],$27::text[],
+    $28::uuid[],$29::uuid[],$30::uuid[],$31::bigint[],$32::timestamptz[],$33::timestamptz[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],$39::text[],
+    $40::text[],$41::timestamptz[]) WITH ORDINALITY
+  AS b(body,case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
+    run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,
+    unheard,due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
@@ -61,10 +61,10 @@ SELECT n, seq FROM ok`
 var (
 	claimers   = newBinaryLayout(oid.T_uuid)
 	hotColumns = newBinaryLayout(
-		oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
+		oid.T_text, oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
 		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
 		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
-		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz, oid.T_text,
+		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 	)
 )
 
@@ -100,7 +100,8 @@ func addHotRows(c, sessions *binaryColumns, rows []*sealed) {
 }
 
 func addHot(c *binaryColumns, ch *sealed) {
-	k, s := &ch.After.Case, &ch.After.Case.State
+	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
+	c.bytes(r.Body)
 	c.id(k.ID)
 	c.int8(ch.Before.Case.Head.Seq)
 	c.bytes(ch.Before.Case.Head.Link[:])
@@ -116,12 +117,10 @@ func addHot(c *binaryColumns, ch *sealed) {
 	c.int4(ch.After.Run.UnknownOpen)
 	c.time(ch.After.Run.FirstSentAt)
 	addHotRun(c, &ch.Before.Run, &ch.After.Run)
-	r := &ch.receipts[0]
 	c.str(string(r.Source))
 	c.str(string(r.Subtype))
 	c.str(r.Actor)
 	c.time(r.At)
-	c.bytes(r.Body)
 }
 
 func addHotRun(c *binaryColumns, before, after *background.Run) {
