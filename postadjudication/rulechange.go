@@ -116,7 +116,7 @@ func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StandingRule, 
 			return now, receipts.Draft{}, err
 		}
 		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: q.Actor, Reason: clean(q.Reason, 1024), At: s.now()}
-		return next, ruleDraft(next, q.Name+": deleted"), nil
+		return next, ruleDraft(next, q.Name+": "+ruleDeleted), nil
 	})
 	if err != nil {
 		return StandingRule{}, err

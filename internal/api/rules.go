@@ -72,6 +72,29 @@ func (a *API) ruleOperations(h huma.API) {
 		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
 		description: "What it replayed stays counted. 409 rule_version when if_version is not the present one.",
 	}, a.deleteRule)
+	register(a, h, operation{
+		id: "rule-history", method: http.MethodGet, path: "/rules/{rule}/history", action: access.Receipts, summary: "Tell the changes of a rule, from their receipts",
+		description: "The first one first. A rule that was deleted and made again goes on with its versions.",
+	}, a.ruleHistory)
+}
+
+type ruleHistoryInput struct {
+	Name  string `path:"rule" minLength:"1" maxLength:"64"`
+	After int64  `query:"after" minimum:"0" default:"0" doc:"Only versions after this one"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type ruleHistoryOutput struct {
+	Body struct {
+		Versions []postadjudication.RuleVersion `json:"versions"`
+	}
+}
+
+func (a *API) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
+	found, err := a.service.RuleHistory(ctx, c.Tenant, in.Name, in.After, in.Limit)
+	out := &ruleHistoryOutput{}
+	out.Body.Versions = append([]postadjudication.RuleVersion{}, found...)
+	return out, err
 }
 
 // rule reads a rule as strictly as the library does.

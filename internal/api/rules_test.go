@@ -48,4 +48,26 @@ func TestARuleIsTriedSetChangedAndDeletedByAdmins(t *testing.T) {
 	if n := len(r.ask(admin, http.MethodGet, "/api/v1/rules", "").is(http.StatusOK)["rules"].([]any)); n != 0 {
 		t.Errorf("%d rules are left", n)
 	}
+	told := r.ask(r.key("acme", access.Auditor), http.MethodGet, path+"/history", "").is(http.StatusOK)["versions"].([]any)
+	if len(told) != 2 {
+		t.Fatalf("%v", told)
+	}
+	made, gone := told[0].(map[string]any), told[1].(map[string]any)
+	if made["version"] != 1.0 || made["changes"] != "made" || made["reason"] != "they open again at night" || made["max_replays"] != 2.0 || made["actor"] != "admin@acme" || made["receipt_id"] == "" {
+		t.Errorf("%v", made)
+	}
+	if gone["version"] != 2.0 || gone["deleted"] != true || gone["reason"] != "no longer" {
+		t.Errorf("%v", gone)
+	}
+	for query, want := range map[string]int{"?limit=1": 1, "?after=1": 1, "?after=2": 0} {
+		if n := len(r.ask(admin, http.MethodGet, path+"/history"+query, "").is(http.StatusOK)["versions"].([]any)); n != want {
+			t.Errorf("%s: %d versions", query, n)
+		}
+	}
+	r.ask(admin, http.MethodGet, path+"/history?limit=0", "").refused(http.StatusUnprocessableEntity, "invalid", "limit")
+	for tenant, name := range map[string]string{"other": "refusals", "acme": "refusal"} {
+		if n := len(r.ask(r.key(tenant, access.Auditor), http.MethodGet, "/api/v1/rules/"+name+"/history", "").is(http.StatusOK)["versions"].([]any)); n != 0 {
+			t.Errorf("%s of %s has %d versions", name, tenant, n)
+		}
+	}
 }

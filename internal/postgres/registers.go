@@ -38,6 +38,22 @@ func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, dr
 	return tell(ctx, tx, Case{ID: receipts.CaseID(id), Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
 }
 
+// RegisterCase is the case of a tenant's register; found is false when nothing was ever
+// written there.
+func (j *Journal) RegisterCase(ctx context.Context, tenant string, r Register) (id receipts.CaseID, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var kase uuid.UUID
+	err = j.reads.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2`, tenant, string(r)).Scan(&kase)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return id, false, nil
+	case err != nil:
+		return id, false, unavailable(err)
+	}
+	return receipts.CaseID(kase), true, nil
+}
+
 // noteSQL adds a receipt to a case in which nothing else changes.
 const noteSQL = `
 WITH c AS (
