@@ -52,6 +52,7 @@ func (a *API) describe() error {
 	a.ruleOperations(h)
 	a.brakeOperations(h)
 	a.policyOperations(h)
+	a.policyHistoryOperations(h)
 	a.retentionOperations(h)
 	a.eventOperations(h)
 	a.keyOperations(h)

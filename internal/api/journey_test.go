@@ -327,6 +327,13 @@ func TestAPolicyIsSetForNewRuns(t *testing.T) {
 		t.Errorf("%v", set)
 	}
 	r.ask(admin, http.MethodPost, "/api/v1/policies/settlement", `{"policy":{},"reason":"x","if_version":0}`).refused(http.StatusConflict, "policy_version", "")
+	told := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/policies/settlement/history", "").is(http.StatusOK)["versions"].([]any)
+	if v := told[0].(map[string]any); len(told) != 1 || v["version"] != 1.0 || v["reason"] != "slow service" || v["receipt_id"] == "" {
+		t.Errorf("%v", told)
+	}
+	if none := r.ask(admin, http.MethodGet, "/api/v1/policies/settlement/history?after=1", "").is(http.StatusOK)["versions"].([]any); len(none) != 0 {
+		t.Errorf("%v", none)
+	}
 	list := r.ask(r.key("acme", access.Operator), http.MethodGet, "/api/v1/policies", "")
 	var got struct {
 		Policies []struct {
