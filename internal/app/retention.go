@@ -22,6 +22,10 @@ func (r *Retention) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept, as FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; may be repeated (default "+postadjudication.DefaultMaxAge+")")
 }
 
+// BindRetention defines the flags that say how long letters are kept, and where they go
+// then.
+func (o *Options) BindRetention(f *pflag.FlagSet) { o.Retention.bind(f) }
+
 // BindArchive defines the flag that says where letters go that are removed.
 func (o *Options) BindArchive(f *pflag.FlagSet) {
 	f.StringVar(&o.Retention.Archive, "archive", "", "directory that removed dead letters go into, as of the processes that execute")

@@ -124,7 +124,10 @@ func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, k clerk, q 
 	policy, err := policyOf(ctx, k, forkedFamily(q))
 	policy.MaxRetryAttempts = p.attempts
 	q.Policy = &policy
-	return err
+	if err != nil {
+		return err
+	}
+	return validPolicy(cmd, policy)
 }
 
 // onBulk is a command about one plan.

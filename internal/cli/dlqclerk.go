@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -19,8 +20,8 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// clerk does what the commands of dead letters ask, for one tenant and in one
-// principal's name: on the library, or by asking a server. It refuses with the same
+// clerk does what the commands of dead letters, keys and policies ask, for one tenant and
+// in one principal's name: on the library, or by asking a server. It refuses with the same
 // errors either way. The actor of a request is the clerk's to fill in.
 type clerk interface {
 	letterReader
@@ -29,6 +30,8 @@ type clerk interface {
 	letterRemover
 	bulkKeeper
 	ruleKeeper
+	keyKeeper
+	policyKeeper
 	Close() error
 }
 
@@ -37,7 +40,19 @@ type letterReader interface {
 	Count(context.Context, postadjudication.LetterFilter) (postadjudication.LetterCount, error)
 	Inspect(context.Context, receipts.RunID) (postadjudication.Inspection, error)
 	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
+	Retention(context.Context) ([]postadjudication.Kept, error)
+}
+
+type policyKeeper interface {
 	Policies(context.Context) ([]postadjudication.FamilyPolicy, error)
+	PolicyHistory(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error)
+	SetPolicy(context.Context, postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error)
+}
+
+type keyKeeper interface {
+	Keys(context.Context) ([]access.Key, error)
+	CreateKey(context.Context, postadjudication.NewKey) (keyMade, error)
+	RevokeKey(ctx context.Context, prefix, reason string) (access.Key, error)
 }
 
 type letterAnalyst interface {
@@ -98,6 +113,7 @@ const KeyVariable = "RECOURSE_KEY"
 type office struct {
 	app.Options
 	server, tenant, actor string
+	insecure              bool
 	acts                  bool
 	here                  []string // names of the flags that mean nothing to a server
 }
@@ -108,7 +124,8 @@ func (o *office) bind(f *pflag.FlagSet) {
 	o.BindServers(own)
 	o.local(f, own)
 	f.StringVar(&o.server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
-	f.StringVar(&o.tenant, "tenant", "", "whose letters (required; with --server the key says it)")
+	f.BoolVar(&o.insecure, "insecure", false, "show the key to a --server over plain http beyond loopback, where it travels in the clear")
+	f.StringVar(&o.tenant, "tenant", "", "whose (required; with --server the key says it)")
 }
 
 // bindActor defines the flags of commands that act.
@@ -129,6 +146,9 @@ func (o *office) local(to, flags *pflag.FlagSet) {
 // check refuses flags that do not go together.
 func (o *office) check(cmd *cobra.Command) error {
 	if o.server == "" {
+		if o.insecure {
+			return usage(cmd, errors.New("--insecure is about a --server"))
+		}
 		if o.acts && o.actor == "" {
 			return usage(cmd, errors.New("--actor is missing"))
 		}
@@ -155,6 +175,9 @@ func (o *office) again(acts bool) string {
 			out.WriteString(" --" + f[0] + " " + shellWord(f[1]))
 		}
 	}
+	if o.insecure {
+		out.WriteString(" --insecure")
+	}
 	return out.String()
 }
 
@@ -176,7 +199,7 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 	}
 	var found clerk
 	if o.server != "" {
-		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant)
+		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant, o.insecure)
 	} else {
 		found, err = c.openOwn(cmd.Context(), o)
 	}
@@ -185,6 +208,14 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	return work(cmd.Context(), found)
+}
+
+// whose are the rows that are meant, for people.
+func (o *office) whose() string {
+	if o.tenant == "" {
+		return "the key's tenant"
+	}
+	return o.tenant
 }
 
 // gone says in a person's words that there is no such thing.

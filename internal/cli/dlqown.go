@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
@@ -75,6 +76,33 @@ func (k *own) Run(ctx context.Context, run receipts.RunID) (postadjudication.Sta
 
 func (k *own) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy, error) {
 	return k.Service.Policies(ctx, k.tenant)
+}
+
+func (k *own) PolicyHistory(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error) {
+	return k.Service.PolicyHistory(ctx, k.tenant, family, after, limit)
+}
+
+func (k *own) SetPolicy(ctx context.Context, q postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.SetPolicy(ctx, q)
+}
+
+func (k *own) Keys(ctx context.Context) ([]access.Key, error) {
+	return k.Service.Keys(ctx, k.tenant)
+}
+
+func (k *own) CreateKey(ctx context.Context, q postadjudication.NewKey) (keyMade, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	token, made, err := k.Service.CreateKey(ctx, q)
+	return keyMade{token, made}, err
+}
+
+func (k *own) RevokeKey(ctx context.Context, prefix, reason string) (access.Key, error) {
+	return k.Service.RevokeKey(ctx, k.tenant, prefix, k.actor, reason)
+}
+
+func (k *own) Retention(context.Context) ([]postadjudication.Kept, error) {
+	return k.Service.Retention(), nil
 }
 
 func (k *own) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {

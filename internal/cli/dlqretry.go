@@ -97,6 +97,9 @@ func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, k clerk) (ap
 	}
 	policy := now.Policy
 	policy.MaxRetryAttempts = r.policy.attempts
+	if err := validPolicy(cmd, policy); err != nil {
+		return api.Forked{}, err
+	}
 	return k.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -23,7 +23,10 @@ tenant, and its principal is the actor of whatever is done with it. Its roles:
   operator   forks, reconciles, cancels, brakes, holds, marks, plans
   approver   lets plans run, purges and clears
   auditor    looks at everything, with the receipts
-  admin      keys, policies and rules; moves no money`,
+  admin      keys, policies and rules; moves no money
+
+With --server a server is asked, with the key of an admin in $` + KeyVariable + `; a key can't
+make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRevoke())
@@ -36,28 +39,26 @@ type keyMade struct {
 	access.Key
 }
 
-// onKeys are the flags of every change of keys.
-type onKeys struct {
-	app.Options
-	tenant, actor, reason string
+// ordered are the flags of every change of keys and policies.
+type ordered struct {
+	office
+	reason string
 }
 
-func (k *onKeys) bind(cmd *cobra.Command) {
-	k.BindServers(cmd.Flags())
-	tenantFlag(cmd.Flags(), &k.tenant)
-	cmd.Flags().StringVar(&k.actor, "actor", "", "who asks (required)")
-	cmd.Flags().StringVar(&k.reason, "reason", "", "why (required)")
+func (o *ordered) bind(cmd *cobra.Command) {
+	o.bindActor(cmd.Flags())
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why (required)")
 }
 
-func (k *onKeys) check(cmd *cobra.Command) error {
-	if k.actor == "" || k.reason == "" {
+func (o *ordered) check(cmd *cobra.Command) error {
+	if o.reason == "" || o.server == "" && o.actor == "" {
 		return usage(cmd, errors.New("--actor and --reason are needed"))
 	}
-	return needTenant(cmd, k.tenant)
+	return o.office.check(cmd)
 }
 
 func (c *command) keysCreate() *cobra.Command {
-	var k onKeys
+	var k ordered
 	var principal, roles string
 	var lasts time.Duration
 	cmd := &cobra.Command{
@@ -66,7 +67,7 @@ func (c *command) keysCreate() *cobra.Command {
 			if err := k.check(cmd); err != nil {
 				return err
 			}
-			n := postadjudication.NewKey{Tenant: k.tenant, Principal: principal, Actor: k.actor, Reason: k.reason}
+			n := postadjudication.NewKey{Principal: principal, Reason: k.reason}
 			if n.Roles, err = access.ParseRoles(roles); err != nil {
 				return usage(cmd, errors.New("--roles "+err.Error()))
 			}
@@ -78,22 +79,19 @@ func (c *command) keysCreate() *cobra.Command {
 			case lasts > 0:
 				n.ExpiresAt = time.Now().Add(lasts)
 			}
-			service, err := c.open(cmd.Context(), k.Options)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			token, made, err := service.CreateKey(cmd.Context(), n)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.answer(keyMade{token, made})
-			}
-			s := screen.New(c.Out)
-			s.Text("%s", token)
-			s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made))
-			return s.Err()
+			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
+				made, err := at.CreateKey(ctx, n)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(made)
+				}
+				s := screen.New(c.Out)
+				s.Text("%s", made.Token)
+				s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made.Key))
+				return s.Err()
+			})
 		},
 	}
 	k.bind(cmd)
@@ -112,31 +110,23 @@ func until(k access.Key) string {
 }
 
 func (c *command) keysList() *cobra.Command {
-	var o app.Options
-	var tenant string
+	var o office
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the access keys that a tenant has ever had", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := needTenant(cmd, tenant); err != nil {
-				return err
-			}
-			service, err := c.open(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.Keys(cmd.Context(), tenant)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.answer(map[string]any{"keys": append([]access.Key{}, found...)})
-			}
-			return showKeys(screen.New(c.Out), tenant, found, time.Now())
+			return c.withClerk(cmd, &o, func(ctx context.Context, at clerk) error {
+				found, err := at.Keys(ctx)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(map[string]any{"keys": append([]access.Key{}, found...)})
+				}
+				return showKeys(screen.New(c.Out), o.whose(), found, time.Now())
+			})
 		},
 	}
-	o.BindServers(cmd.Flags())
-	tenantFlag(cmd.Flags(), &tenant)
+	o.bind(cmd.Flags())
 	return cmd
 }
 
@@ -166,7 +156,7 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 }
 
 func (c *command) keysRevoke() *cobra.Command {
-	var k onKeys
+	var k ordered
 	cmd := &cobra.Command{
 		Use: "revoke PREFIX", Short: "Revoke an access key for good", Args: exactly("PREFIX"),
 		Long: `Revoke an access key for good, named by its prefix: the 12 characters behind rck_.
@@ -175,21 +165,18 @@ Every server refuses it at most 2 seconds later.`,
 			if err := k.check(cmd); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), k.Options)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			gone, err := service.RevokeKey(cmd.Context(), k.tenant, args[0], k.actor, k.reason)
-			if err != nil {
-				return missing(err, k.tenant, "key "+args[0])
-			}
-			if c.json {
-				return c.answer(gone)
-			}
-			s := screen.New(c.Out)
-			s.Text("The key %s of %s is revoked since %s.", gone.Prefix, gone.Principal, gone.RevokedAt.Format(time.RFC3339))
-			return s.Err()
+			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
+				gone, err := at.RevokeKey(ctx, args[0], k.reason)
+				if err != nil {
+					return k.gone(err, "key "+args[0])
+				}
+				if c.json {
+					return c.answer(gone)
+				}
+				s := screen.New(c.Out)
+				s.Text("The key %s of %s is revoked since %s.", gone.Prefix, gone.Principal, gone.RevokedAt.Format(time.RFC3339))
+				return s.Err()
+			})
 		},
 	}
 	k.bind(cmd)

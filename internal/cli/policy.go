@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -22,34 +20,22 @@ func (c *command) policy() *cobra.Command {
 		Use: "policy", Short: "Look at retry policies and change them", Args: c.noSuch,
 		Long: `Look at the retry policies of a tenant's families and change them. A change holds
 for new runs, in every process within a second; runs that exist keep the policy that
-they were submitted with. Each change is a version with a receipt.`,
+they were submitted with. Each change is a version with a receipt.
+
+With --server a server is asked, with the key in $` + KeyVariable + `; a change takes an admin's.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.policyList(), c.policySet(), c.policyHistory())
 	return cmd
 }
 
-// withService opens the service that the flags name, and closes it after the work.
-func (c *command) withService(cmd *cobra.Command, o app.Options, tenant string, work func(ctx context.Context, s *postadjudication.Service) error) (err error) {
-	if err := needTenant(cmd, tenant); err != nil {
-		return err
-	}
-	service, err := c.open(cmd.Context(), o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, service.Close()) }()
-	return work(cmd.Context(), service)
-}
-
 func (c *command) policyList() *cobra.Command {
-	var o app.Options
-	var tenant string
+	var o office
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the policies of a tenant's families", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd, o, tenant, func(ctx context.Context, s *postadjudication.Service) error {
-				found, err := s.Policies(ctx, tenant)
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.Policies(ctx)
 				if err != nil {
 					return err
 				}
@@ -60,8 +46,7 @@ func (c *command) policyList() *cobra.Command {
 			})
 		},
 	}
-	o.BindServers(cmd.Flags())
-	tenantFlag(cmd.Flags(), &tenant)
+	o.bind(cmd.Flags())
 	return cmd
 }
 
@@ -88,15 +73,15 @@ func policyCells(p retrypolicy.Policy) []string {
 }
 
 func (c *command) policyHistory() *cobra.Command {
-	var o app.Options
-	var tenant, family string
+	var o office
+	var family string
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd, o, tenant, func(ctx context.Context, s *postadjudication.Service) error {
-				found, err := s.PolicyHistory(ctx, tenant, family, after, limit)
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.PolicyHistory(ctx, family, after, limit)
 				if err != nil {
 					return err
 				}
@@ -108,8 +93,7 @@ func (c *command) policyHistory() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.BindServers(f)
-	tenantFlag(f, &tenant)
+	o.bind(f)
 	familyFlag(f, &family)
 	f.Int64Var(&after, "after", 0, "after this version")
 	f.IntVar(&limit, "limit", 100, "at most this many")

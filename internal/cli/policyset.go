@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -42,17 +41,13 @@ func (p *policyFlags) given(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(policyFlag, cmd.Flags().Changed)
 }
 
-// over gives the policy with what was given changed. A zero that would mean the
-// default is refused: who writes one wants something else.
+// over gives the policy with what was given changed, if it can be meant: in JSON a policy
+// is always one that can be.
 func (p *policyFlags) over(cmd *cobra.Command, now retrypolicy.Policy) (retrypolicy.Policy, error) {
-	given := cmd.Flags().Changed
-	for name, zero := range map[string]bool{
-		"max-attempts": p.attempts == 0, "base-delay": p.base == 0, "max-delay": p.most == 0, "coefficient": p.coefficient == 0,
-	} {
-		if given(name) && zero {
-			return now, usage(cmd, fmt.Errorf("--%s is zero", name))
-		}
+	if err := p.noZero(cmd); err != nil {
+		return now, err
 	}
+	given := cmd.Flags().Changed
 	if given("max-attempts") {
 		now.MaxRetryAttempts = p.attempts
 	}
@@ -71,13 +66,32 @@ func (p *policyFlags) over(cmd *cobra.Command, now retrypolicy.Policy) (retrypol
 	if given("non-retryable") {
 		now.NonRetryable = p.never
 	}
-	return now, nil
+	return now, validPolicy(cmd, now)
+}
+
+// noZero refuses a zero that would mean the default: who writes one wants something else.
+func (p *policyFlags) noZero(cmd *cobra.Command) error {
+	for name, zero := range map[string]bool{
+		"max-attempts": p.attempts == 0, "base-delay": p.base == 0, "max-delay": p.most == 0, "coefficient": p.coefficient == 0,
+	} {
+		if cmd.Flags().Changed(name) && zero {
+			return usage(cmd, fmt.Errorf("--%s is zero", name))
+		}
+	}
+	return nil
+}
+
+func validPolicy(cmd *cobra.Command, p retrypolicy.Policy) error {
+	if err := p.Validate(); err != nil {
+		return usage(cmd, err)
+	}
+	return nil
 }
 
 func (c *command) policySet() *cobra.Command {
-	var o app.Options
+	var o ordered
 	var p policyFlags
-	var tenant, family, actor, reason string
+	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
 		Use: "set", Short: "Change the policy of a family's new runs", Args: exactly(),
@@ -85,28 +99,28 @@ func (c *command) policySet() *cobra.Command {
 is. It is refused when somebody else changes the policy meanwhile, or when it is not
 at the version given.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if actor == "" || reason == "" {
-				return usage(cmd, errors.New("--actor and --reason are needed"))
+			if err := o.check(cmd); err != nil {
+				return err
 			}
 			if !p.given(cmd) {
 				return usage(cmd, errors.New("nothing to set: give at least one of --"+strings.Join(policyFlag, ", --")))
 			}
-			if _, err := p.over(cmd, retrypolicy.Policy{}); err != nil {
+			if err := p.noZero(cmd); err != nil {
 				return err
 			}
-			return c.withService(cmd, o, tenant, func(ctx context.Context, s *postadjudication.Service) error {
-				now, err := presentPolicy(ctx, s, tenant, family)
+			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
+				now, err := presentPolicy(ctx, k, family)
 				if err != nil {
 					return err
 				}
 				if !cmd.Flags().Changed("if-version") {
 					ifVersion = now.Version
 				}
-				q := postadjudication.PolicyChange{Tenant: tenant, Family: family, Actor: actor, Reason: reason, IfVersion: &ifVersion}
+				q := postadjudication.PolicyChange{Family: family, Reason: o.reason, IfVersion: &ifVersion}
 				if q.Policy, err = p.over(cmd, now.Policy); err != nil {
 					return err
 				}
-				set, err := s.SetPolicy(ctx, q)
+				set, err := k.SetPolicy(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -117,21 +131,18 @@ at the version given.`,
 			})
 		},
 	}
-	o.BindServers(cmd.Flags())
-	tenantFlag(cmd.Flags(), &tenant)
+	o.bind(cmd)
 	familyFlag(cmd.Flags(), &family)
 	p.bind(cmd)
 	f := cmd.Flags()
 	f.Int64Var(&ifVersion, "if-version", 0, "only if this is the present version; 0: nobody has set it")
-	f.StringVar(&actor, "actor", "", "who asks (required)")
-	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }
 
 // presentPolicy is the policy that a change starts from. Of a family of tasks that this
 // program does not have, nobody here knows what is configured: then it is the default.
-func presentPolicy(ctx context.Context, s *postadjudication.Service, tenant, family string) (postadjudication.FamilyPolicy, error) {
-	all, err := s.Policies(ctx, tenant)
+func presentPolicy(ctx context.Context, k clerk, family string) (postadjudication.FamilyPolicy, error) {
+	all, err := k.Policies(ctx)
 	if err != nil {
 		return postadjudication.FamilyPolicy{}, err
 	}

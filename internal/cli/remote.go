@@ -34,7 +34,7 @@ type server struct {
 
 // newServer reads the URL of a server. The key is shown to that server only: a redirect
 // is not followed.
-func newServer(base, key, tenant string) (*server, error) {
+func newServer(base, key, tenant string, insecure bool) (*server, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, &exit{exitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password")}
@@ -42,9 +42,18 @@ func newServer(base, key, tenant string) (*server, error) {
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, &exit{exitUsage, errors.New("no access key is in $" + KeyVariable + ": those look like rck_ and letters")}
 	}
+	if key != "" && u.Scheme == "http" && !loopback(u.Hostname()) && !insecure {
+		return nil, &exit{exitUsage, fmt.Errorf("the access key in $%s would travel to %s in the clear: name it with https, or add --insecure if nobody else can listen", KeyVariable, u.Host)}
+	}
 	return &server{base: u, key: key, tenant: tenant, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+// loopback reports whether a host is this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (s *server) Close() error {
@@ -60,16 +69,21 @@ func (s *server) get(ctx context.Context, path string, query url.Values, out any
 	return s.read(text, out)
 }
 
-// post asks for something to be done. Under its Idempotency-Key it is done once,
-// however often it is sent: when an answer is lost it is asked for again.
+// post asks for something to be done, once: see order.
 func (s *server) post(ctx context.Context, path string, body, out any) error {
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
+	return s.order(ctx, http.MethodPost, path, nil, sent, out)
+}
+
+// order asks for something to be done. Under its Idempotency-Key it is done once, however
+// often it is sent: when an answer is lost it is asked for again.
+func (s *server) order(ctx context.Context, method, path string, query url.Values, sent []byte, out any) error {
 	key := rand.Text()
 	for try := 1; ; try++ {
-		text, err := s.ask(ctx, http.MethodPost, path, nil, sent, key)
+		text, err := s.ask(ctx, method, path, query, sent, key)
 		if err == nil {
 			return s.read(text, out)
 		}

@@ -79,14 +79,6 @@ func (s *server) Run(ctx context.Context, run receipts.RunID) (out postadjudicat
 	return out, err
 }
 
-func (s *server) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy, error) {
-	var out struct {
-		Policies []postadjudication.FamilyPolicy `json:"policies"`
-	}
-	err := s.get(ctx, "/policies", nil, &out)
-	return out.Policies, err
-}
-
 func (s *server) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (out postadjudication.Analysis, err error) {
 	query, err := queryOf(q.Filter)
 	if err != nil {

@@ -24,6 +24,9 @@ func (p *problem) Error() string {
 	if len(p.Needs) > 0 {
 		text += "; it takes the role " + strings.Join(p.Needs, " or ")
 	}
+	for _, f := range p.Errors {
+		text += "; " + f.Field + " " + f.Problem
+	}
 	return text
 }
 
@@ -54,6 +57,8 @@ func (s *server) refused(resp *http.Response, text []byte) error {
 		return &exit{exitUnreachable, p}
 	case p.Code == "tenant_missing":
 		return &exit{exitUsage, errors.New("--tenant is missing: the server asks for no key that would say it")}
+	case p.Status == http.StatusForbidden:
+		return p
 	case len(p.Errors) > 0:
 		return &exit{exitUsage, fieldsWrong(p)}
 	case p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity:

@@ -1,0 +1,37 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestRetentionIsToldByWhoKeepsTheLetters(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--archive", t.TempDir(), "--retain", "settlement=P90D", "--retain", "settlement:1=P30D/500", "--json")
+	defer stop()
+	server := []string{"--server", v["url"].(string), "--tenant", "acme"}
+	ask := func(where []string, args ...string) said {
+		return p.run("", append(append([]string{"dlq", "retention"}, args...), where...)...)
+	}
+	told := ask(server, "--json").object(t)["retention"].([]any)
+	if len(told) != 2 || told[0].(map[string]any)["max_age"] != "90d" || told[1].(map[string]any)["max_count"] != 500.0 {
+		t.Errorf("%v", told)
+	}
+	for _, word := range []string{"90d", "any number", "settlement:1", "500 of each tenant", "into the archive"} {
+		if shown := ask(server); shown.code != 0 || !strings.Contains(shown.out, word) {
+			t.Errorf("%q is not in %+v", word, shown)
+		}
+	}
+	here := ask([]string{"--tenant", "acme"})
+	if here.wants(t, "defaults", 0, ""); !strings.Contains(here.out, "180d") || !strings.Contains(here.out, "there is no archive") || !strings.Contains(here.out, "ask it with --server") {
+		t.Errorf("%s", here.out)
+	}
+	if tried := ask([]string{"--tenant", "acme"}, "--retain", "settlement=P1D", "--json").object(t)["retention"].([]any); tried[0].(map[string]any)["max_age"] != "1d" {
+		t.Errorf("%v", tried)
+	}
+	ask([]string{"--tenant", "acme"}, "--retain", "settlement").wants(t, "no age", 2, "settlement=P180D")
+	ask(server, "--retain", "settlement=P1D").wants(t, "a server's", 2, "--retain is not for --server")
+}
