@@ -14,28 +14,34 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// analysis are the flags of an analysis.
+type analysis struct {
+	office
+	letters             letterFlags
+	step, export, group string
+	steps               int
+	all                 bool
+}
+
 func (c *command) dlqAnalyze() *cobra.Command {
-	var o office
-	var letters letterFlags
-	var step, export string
-	var steps int
+	var a analysis
 	cmd := &cobra.Command{
 		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: exactly(),
+		Long: `Tell what dead letters have in common: causes, kinds, times, money. Of the causes it tells
+the ten largest; --all tells all, and --group one of them, by its signature, with all the
+rest of the analysis.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := letters.read()
-			if steps < 1 {
-				err = errors.Join(err, errors.New("--steps must be at least 1"))
-			}
-			if err := errors.Join(err, oneOf("--step", step, string(postadjudication.Hours), string(postadjudication.Days))); err != nil {
+			q, err := a.query(cmd)
+			if err != nil {
 				return usage(cmd, err)
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.Analyze(ctx, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(step), Steps: steps})
+			return c.withClerk(cmd, &a.office, func(ctx context.Context, k clerk) error {
+				found, err := a.find(ctx, k, q)
 				if err != nil {
 					return err
 				}
-				if export != "" {
-					if err := writeAnalysis(export, found); err != nil {
+				if a.export != "" {
+					if err := writeAnalysis(a.export, found); err != nil {
 						return err
 					}
 				}
@@ -47,13 +53,58 @@ func (c *command) dlqAnalyze() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
-	letters.bind(f)
-	f.StringVar(&step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
-	f.IntVar(&steps, "steps", 30, "how many of them, 1 to 1000")
-	f.StringVar(&export, "export", "", "file for the whole analysis, as JSON")
+	a.bind(f)
+	a.letters.bind(f)
+	f.StringVar(&a.step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
+	f.IntVar(&a.steps, "steps", 30, "how many of them, 1 to 1000")
+	f.StringVar(&a.export, "export", "", "file for the whole analysis, as JSON")
+	f.BoolVar(&a.all, "all", false, "all causes, in the order of their signatures")
+	f.StringVar(&a.group, "group", "", "only the cause with this signature, as the analysis shows it")
 	return cmd
 }
+
+func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, error) {
+	filter, err := a.letters.read()
+	if a.steps < 1 {
+		err = errors.Join(err, errors.New("--steps must be at least 1"))
+	}
+	if cmd.Flags().Changed("group") {
+		switch {
+		case a.group == "":
+			err = errors.Join(err, errors.New("--group says nothing; leave it out"))
+		case filter.Signature != "":
+			err = errors.Join(err, errors.New("--group and --signature exclude each other"))
+		}
+		filter.Signature = a.group
+	}
+	err = errors.Join(err, oneOf("--step", a.step, string(postadjudication.Hours), string(postadjudication.Days)))
+	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
+}
+
+// find makes the analysis, with all causes when that is asked for: a page after another,
+// in the one order in which none is left out or told twice.
+func (a *analysis) find(ctx context.Context, k clerk, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+	found, err := k.Analyze(ctx, q)
+	if err != nil || !a.all {
+		return found, err
+	}
+	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupsPage}
+	found.Largest = nil
+	for {
+		page, err := k.Groups(ctx, groups)
+		if err != nil {
+			return found, err
+		}
+		found.Largest = append(found.Largest, page.Groups...)
+		if groups.After = page.Next; !page.More {
+			found.Groups = len(found.Largest)
+			return found, nil
+		}
+	}
+}
+
+// groupsPage is how many causes are asked for at once.
+const groupsPage = 500
 
 // writeAnalysis writes an analysis to a file.
 func writeAnalysis(name string, found postadjudication.Analysis) error {

@@ -57,6 +57,7 @@ type keyKeeper interface {
 
 type letterAnalyst interface {
 	Analyze(context.Context, postadjudication.AnalysisQuery) (postadjudication.Analysis, error)
+	Groups(context.Context, postadjudication.GroupQuery) (postadjudication.GroupPage, error)
 	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
 	Search(context.Context, postadjudication.LetterSearch) (postadjudication.LettersFound, error)
 	Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error)

@@ -109,6 +109,10 @@ func (k *own) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (po
 	return k.Service.Analyze(ctx, k.tenant, q)
 }
 
+func (k *own) Groups(ctx context.Context, q postadjudication.GroupQuery) (postadjudication.GroupPage, error) {
+	return k.Service.Groups(ctx, k.tenant, q)
+}
+
 func (k *own) Stats(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterStats, error) {
 	return k.LetterStats(ctx, k.tenant, f)
 }

@@ -90,6 +90,21 @@ func (s *server) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) 
 	return out, err
 }
 
+func (s *server) Groups(ctx context.Context, q postadjudication.GroupQuery) (out postadjudication.GroupPage, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	query.Set("limit", strconv.Itoa(q.Limit))
+	for name, word := range map[string]string{"sort": string(q.Sort), "after": q.After} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+	err = s.get(ctx, "/dead-letters/groups", query, &out)
+	return out, err
+}
+
 func (s *server) Stats(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterStats, err error) {
 	query, err := queryOf(f)
 	if err != nil {
