@@ -39,7 +39,7 @@ func (a admission) open() (postgres.Change, error) {
 	}
 	run := a.newRun(a.kase, 0)
 	return postgres.Change{
-		Move: a.move, After: postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
+		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
 		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
 	}, nil
@@ -47,15 +47,15 @@ func (a admission) open() (postgres.Change, error) {
 
 // decide answers a submission to a case that exists: which run stands in its
 // place, or that it may enter.
-func (a admission) decide(s postgres.Snapshot) (postgres.Change, error) {
+func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if reply := a.reply(s); reply != Created {
 		return postgres.Change{}, refusal(reply)
 	}
 	return a.enter(s)
 }
 
-func (a admission) reply(s postgres.Snapshot) Reply {
-	c, holder := s.Case, s.Run
+func (a admission) reply(s *postgres.Snapshot) Reply {
+	c, holder := &s.Case, &s.Run
 	switch {
 	case a.Generation < c.State.Generation:
 		return StaleGeneration
@@ -81,7 +81,7 @@ func (a admission) reply(s postgres.Snapshot) Reply {
 	return Created
 }
 
-func (a admission) replyHigher(s postgres.Snapshot) Reply {
+func (a admission) replyHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
@@ -95,7 +95,7 @@ func (a admission) replyHigher(s postgres.Snapshot) Reply {
 
 // enter begins a new run in a case that exists. An open letter of a lower
 // generation is superseded by it.
-func (a admission) enter(s postgres.Snapshot) (postgres.Change, error) {
+func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 	fact, higher := settlement.Adjudicated, a.Generation > s.Case.State.Generation
 	if higher {
 		fact = settlement.Readjudicated
@@ -108,7 +108,7 @@ func (a admission) enter(s postgres.Snapshot) (postgres.Change, error) {
 	if higher {
 		epoch = 0
 	}
-	after := s
+	after := *s
 	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, epoch
 	run := a.newRun(s.Case.ID, epoch)
 	if run.Operation == s.Run.Operation {
@@ -122,7 +122,7 @@ func (a admission) enter(s postgres.Snapshot) (postgres.Change, error) {
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
 	return postgres.Change{
-		Move: a.move, Before: s, After: after, New: &run, Commits: effect.Committed, Reserve: true,
+		Move: a.move, Before: s, After: &after, New: &run, Commits: effect.Committed, Reserve: true,
 		Drafts: append(drafts, a.submitted(run, after.Case, higher)),
 	}, nil
 }

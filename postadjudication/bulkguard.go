@@ -25,7 +25,7 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 	if a == nil {
 		return decide
 	}
-	return func(s postgres.Snapshot) (postgres.Change, error) {
+	return func(s *postgres.Snapshot) (postgres.Change, error) {
 		if s.Case.Head != a.head {
 			return postgres.Change{}, errPlanStale
 		}
@@ -40,7 +40,7 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 // file is bind for decisions about desks.
 func (a *asPlanned) file(decide deskDecision) deskDecision {
 	return func(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-		return a.bind(func(postgres.Snapshot) (postgres.Change, error) { return decide(f, move) })(f.Snapshot)
+		return a.bind(func(*postgres.Snapshot) (postgres.Change, error) { return decide(f, move) })(&f.Snapshot)
 	}
 }
 

@@ -149,7 +149,7 @@ func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (post
 	if gate := w.forkInBulk(s, f.at); gate == GateHeld {
 		return postgres.Change{}, refusedBy(gate, s.Snapshot)
 	}
-	return (&asPlanned{w.plan.ID, i.Head}).bind(func(now postgres.Snapshot) (postgres.Change, error) {
+	return (&asPlanned{w.plan.ID, i.Head}).bind(func(now *postgres.Snapshot) (postgres.Change, error) {
 		ch, err := f.decide(now)
 		if err != nil {
 			return ch, err
@@ -157,7 +157,7 @@ func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (post
 		asked := receipts.Draft{Run: i.Run, Subtype: receipts.Replayed, Actor: f.Actor, At: f.at, Payload: receipts.Payload{NewRun: f.run, Reason: f.Reason}}
 		ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
 		return ch, nil
-	})(s.Snapshot)
+	})(&s.Snapshot)
 }
 
 func (w *bulkWork) policyOfForks() (*retrypolicy.Policy, error) {

@@ -91,7 +91,7 @@ func (s *Service) desked(ctx context.Context, tenant string, id background.RunID
 		if err != nil {
 			return s.deskOf(seen), err
 		}
-		_, err = s.journal.Apply(ctx, id, move, func(now postgres.Snapshot) (postgres.Change, error) {
+		_, err = s.journal.Apply(ctx, id, move, func(now *postgres.Snapshot) (postgres.Change, error) {
 			if now.Case.Head != seen.Case.Head {
 				return postgres.Change{}, errMovedOn
 			}
@@ -111,5 +111,5 @@ func (s *Service) desked(ctx context.Context, tenant string, id background.RunID
 func deskChange(f postgres.Filed, move background.MoveID, desk postgres.Desk) postgres.Change {
 	after := f.Snapshot
 	after.Run.LastMove = move
-	return postgres.Change{Move: move, Before: f.Snapshot, After: after, Beside: postgres.DeskRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Desk: desk}}
+	return postgres.Change{Move: move, Before: &f.Snapshot, After: &after, Beside: postgres.DeskRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Desk: desk}}
 }

@@ -146,7 +146,7 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 	}
 	var around *siblings
 	for {
-		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s postgres.Snapshot) (postgres.Change, error) {
+		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (postgres.Change, error) {
 			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
 				return decideLate(m, s, around)
 			}
@@ -162,21 +162,21 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 }
 
 // decide gives the change that a move makes of a case as it is.
-func (f *family) decide(m background.Move, s postgres.Snapshot, around *siblings) (postgres.Change, error) {
+func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
 	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
 		return postgres.Change{}, background.ErrKeyExpired
 	}
-	onExecuted(&m, &s)
-	onEndedCase(&m, &s)
+	onExecuted(&m, s)
+	onEndedCase(&m, s)
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	state, effect, err := settle(&m, &s, around)
+	state, effect, err := settle(&m, s, around)
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	after := postgres.Snapshot{Case: s.Case, Run: run}
+	after := &postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
 	p := evidence(&m, &s.Run, &run)
 	p.Outcome = string(state.Adjudication)
@@ -237,7 +237,7 @@ func settle(m *background.Move, s *postgres.Snapshot, around *siblings) (settlem
 	if e.Fact == settlement.Executed {
 		var err error
 		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
-			e.Repeated, err = around.paid(*s)
+			e.Repeated, err = around.paid(s)
 		} else {
 			e.Repeated = s.Run.Class == Executed
 		}

@@ -87,7 +87,7 @@ func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, 
 	if err != nil {
 		return Submitted{}, err
 	}
-	out, err := s.submitted(made, nil)
+	out, err := s.submitted(&made, nil)
 	s.ring(ctx, out)
 	return out, err
 }
@@ -134,14 +134,14 @@ type fork struct {
 	family *family
 }
 
-func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
+func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if s.Run.Letter == background.LetterPurged {
 		return postgres.Change{}, ErrNotFound
 	}
-	if gate := f.family.gate(s, f.at); gate != "" {
+	if gate := f.family.gate(*s, f.at); gate != "" {
 		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
 	}
-	after := s
+	after := *s
 	after.Run.Letter, after.Run.LastMove, after.Case.Holder = background.LetterForked, f.move, f.run
 	next := background.Run{
 		ID: f.run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
@@ -167,7 +167,7 @@ func (f fork) decide(s postgres.Snapshot) (postgres.Change, error) {
 		submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
 		submitted.Settlement = snapshotOf(state)
 	}
-	return postgres.Change{Move: f.move, Before: s, After: after, New: &next, Drafts: []receipts.Draft{
+	return postgres.Change{Move: f.move, Before: s, After: &after, New: &next, Drafts: []receipts.Draft{
 		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: f.Actor, At: f.at, Payload: receipts.Payload{
 			NewRun: f.run, Reason: clean(f.Reason, 1024), Changes: changes, Outcome: submitted.Outcome}},
 		{Run: f.run, Subtype: receipts.Submitted, Actor: f.Actor, At: f.at, Payload: submitted},
@@ -209,7 +209,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 // newKey reports whether a fork needs an operation key of its own, and may have one:
 // the escrow service would replay the failure it stored, and nothing was or can be
 // executed under the old key.
-func (f *family) newKey(s postgres.Snapshot) bool {
+func (f *family) newKey(s *postgres.Snapshot) bool {
 	replayer, ok := f.executor.(FailureReplayer)
 	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.Unheard != 0 {
 		return false
@@ -220,7 +220,7 @@ func (f *family) newKey(s postgres.Snapshot) bool {
 	return err == nil && !out
 }
 
-func rekeyed(s postgres.Snapshot, epoch int) OperationKey {
+func rekeyed(s *postgres.Snapshot, epoch int) OperationKey {
 	a := Adjudication{Target: s.Run.Target}
 	a.Tenant, a.TransactionReceiptID, a.Outcome, a.Generation = s.Run.Tenant, s.Case.Subject, s.Case.State.Adjudication, s.Case.State.Generation
 	return a.operationKey(epoch)

@@ -42,13 +42,13 @@ type handlers struct {
 const bellsAhead = 256
 
 // apply makes a move of a run, and begins the handler if the run dies of it.
-func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.Move, decide postgres.Decide) (postgres.Snapshot, error) {
+func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.Move, decide postgres.Decide) (*postgres.Snapshot, error) {
 	if h == nil || len(h.of) == 0 {
 		return j.Apply(ctx, m.Run.ID, m.ID, decide)
 	}
 	for handled := false; ; handled = true {
 		var begins *background.Run
-		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 			begins = nil
 			ch, err := decide(s)
 			if err != nil || handled {
@@ -78,7 +78,7 @@ func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **back
 	if _, is := handles(dead); is || family == nil {
 		return ch, nil
 	}
-	payload, err := json.Marshal(deadLetterOf(ch.After))
+	payload, err := json.Marshal(deadLetterOf(*ch.After))
 	if err != nil {
 		return ch, err
 	}

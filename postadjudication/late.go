@@ -37,7 +37,7 @@ func (f *family) siblingsOf(ctx context.Context, r background.Run) (*siblings, e
 
 // paid reports whether the payment under a run's operation key is on record: a
 // payment counts once per key, however many runs and answers tell of it.
-func (a *siblings) paid(s postgres.Snapshot) (bool, error) {
+func (a *siblings) paid(s *postgres.Snapshot) (bool, error) {
 	if a == nil || a.head != s.Case.Head {
 		return false, errSiblings
 	}
@@ -50,7 +50,7 @@ func (a *siblings) paid(s postgres.Snapshot) (bool, error) {
 }
 
 // holder is the run that holds the case.
-func (a *siblings) holder(s postgres.Snapshot) (background.Run, error) {
+func (a *siblings) holder(s *postgres.Snapshot) (background.Run, error) {
 	if s.Case.Holder == s.Run.ID {
 		return s.Run, nil
 	}
@@ -64,7 +64,7 @@ func (a *siblings) holder(s postgres.Snapshot) (background.Run, error) {
 // call paid, that is a fact whatever has happened since: it settles the case, a run
 // of the case that waits ends as succeeded, and an open letter closes as
 // reconciled. A run that is running ends at its own finish.
-func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postgres.Change, error) {
+func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
 	run, err := m.Apply(s.Run)
 	if err != nil {
 		return postgres.Change{}, err
@@ -76,7 +76,7 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 	if holder.Operation != s.Run.Operation {
 		run.UnknownOpen = s.Run.UnknownOpen // what is unknown is so under another key
 	}
-	change := postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run}}
+	change := postgres.Change{Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run}}
 	p := evidence(&m, &s.Run, &run)
 	var effect settlement.Effect
 	if m.Result.Class == Executed {
@@ -99,7 +99,7 @@ func decideLate(m background.Move, s postgres.Snapshot, around *siblings) (postg
 }
 
 // settleLate is the settlement after a payment that was learned late.
-func settleLate(m background.Move, s postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
+func settleLate(m background.Move, s *postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
 	repeated, err := around.paid(s)
 	if err != nil {
 		return s.Case.State, settlement.Effect{}, err

@@ -33,7 +33,7 @@ func recordNotice(ctx context.Context, j *postgres.Journal, m background.Move) (
 		if told {
 			return now, background.ErrLostGuard
 		}
-		after, err := j.Apply(ctx, now.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+		after, err := j.Apply(ctx, now.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 			if s.Case.Head != seen.Case.Head {
 				return postgres.Change{}, errMovedOn
 			}
@@ -42,7 +42,7 @@ func recordNotice(ctx context.Context, j *postgres.Journal, m background.Move) (
 				return postgres.Change{}, err
 			}
 			return postgres.Change{
-				Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run},
+				Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
 				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
 					DispatchReference: dispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
 				}}},

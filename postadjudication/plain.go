@@ -81,13 +81,13 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 	if m.Fact == receipts.OutOfBandChangeDetected {
 		return recordNotice(ctx, f.journal, m)
 	}
-	s, err := f.handlers.apply(ctx, f.journal, m, func(s postgres.Snapshot) (postgres.Change, error) {
+	s, err := f.handlers.apply(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
 		run, err := m.Apply(s.Run)
 		if err != nil {
 			return postgres.Change{}, err
 		}
 		return postgres.Change{
-			Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: run},
+			Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
 			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: evidence(&m, &s.Run, &run)}},
 		}, nil
 	})
@@ -153,18 +153,18 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,
 		Open: func() (postgres.Change, error) {
 			kase := postgres.Case{ID: run.Case, Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), Holder: id}
-			return postgres.Change{Move: run.LastMove, After: postgres.Snapshot{Case: kase, Run: run}, Drafts: draft(run)}, nil
+			return postgres.Change{Move: run.LastMove, After: &postgres.Snapshot{Case: kase, Run: run}, Drafts: draft(run)}, nil
 		},
-		Decide: func(seen postgres.Snapshot) (postgres.Change, error) {
+		Decide: func(seen *postgres.Snapshot) (postgres.Change, error) {
 			switch {
 			case seen.Run.State.Live():
 				return postgres.Change{}, refusal(Deduplicated)
 			case seen.Run.Letter == background.LetterOpen:
 				return postgres.Change{}, refusal(DeadLettered)
 			}
-			next, after := run, seen
+			next, after := run, *seen
 			next.Case, after.Case.Holder, after.Run.LastMove = seen.Case.ID, id, run.LastMove
-			return postgres.Change{Move: run.LastMove, Before: seen, After: after, New: &next, Drafts: draft(next)}, nil
+			return postgres.Change{Move: run.LastMove, Before: seen, After: &after, New: &next, Drafts: draft(next)}, nil
 		},
 	}
 }

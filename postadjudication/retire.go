@@ -85,5 +85,5 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 func retired(f postgres.Filed, receipt receipts.Draft) postgres.Change {
 	move, after := newID(), f.Snapshot
 	after.Run.Letter, after.Run.LastMove = background.LetterPurged, move
-	return postgres.Change{Move: move, Before: f.Snapshot, After: after, Beside: postgres.Cleared{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt}}
+	return postgres.Change{Move: move, Before: &f.Snapshot, After: &after, Beside: postgres.Cleared{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt}}
 }

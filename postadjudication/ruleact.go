@@ -126,7 +126,7 @@ func (s *Service) forkByRule(ctx context.Context, r *ruling, f postgres.Filed, l
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", line.by(r.Name)+1, r.MaxReplays, r.Name, r.Version, r.Reason)
 	k := fork{ForkRequest: ForkRequest{Actor: r.actor(), Reason: reason, Policy: r.Policy}, run: background.RunID(newID()), move: newID(), at: at, family: s.settlements}
 	var begun *background.Run
-	_, err := s.journal.Apply(ctx, f.Run.ID, k.move, func(now postgres.Snapshot) (postgres.Change, error) {
+	_, err := s.journal.Apply(ctx, f.Run.ID, k.move, func(now *postgres.Snapshot) (postgres.Change, error) {
 		if now.Case.Head != f.Case.Head {
 			return postgres.Change{}, errMovedOn
 		}
@@ -151,7 +151,7 @@ func (s *Service) markByRule(ctx context.Context, r *ruling, f postgres.Filed, a
 	say := r.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Run)), or(f.Desk.Review, manualReviewRequired(f.Run)))
 	q := MarkRequest{Actor: r.actor(), Reason: r.Mark.Reason, ReprocessEligible: say.Reprocess, ManualReviewRequired: say.Review}
 	move := newID()
-	_, err := s.journal.Apply(ctx, f.Run.ID, move, func(now postgres.Snapshot) (postgres.Change, error) {
+	_, err := s.journal.Apply(ctx, f.Run.ID, move, func(now *postgres.Snapshot) (postgres.Change, error) {
 		if now.Case.Head != f.Case.Head {
 			return postgres.Change{}, errMovedOn
 		}

@@ -106,7 +106,7 @@ func (s *Service) submission(ctx context.Context, a Adjudication) (postgres.Subm
 	}, nil
 }
 
-func (s *Service) submitted(snap postgres.Snapshot, err error) (Submitted, error) {
+func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, error) {
 	reply, ok := replyOf(err)
 	if !ok {
 		return Submitted{}, err

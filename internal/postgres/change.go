@@ -8,8 +8,9 @@ import (
 
 // Decide gives the change that a move makes of a case as it is, or the reason why
 // it makes none. It is called again whenever the case has moved on meanwhile, so
-// it must be pure and must not keep what it was given.
-type Decide func(Snapshot) (Change, error)
+// it must be pure. What it is given is others' as well: it must not change it, nor
+// keep it but as the Before of its change.
+type Decide func(*Snapshot) (Change, error)
 
 // Apply makes one move of a run: it decides on what was last seen of the case,
 // writes the change with its receipts in one commit, and decides again on the
@@ -19,16 +20,12 @@ type Decide func(Snapshot) (Change, error)
 //
 // When it returns any other error the outcome is not known: the same move may be
 // applied again.
-func (j *Journal) Apply(ctx context.Context, id background.RunID, move background.MoveID, decide Decide) (Snapshot, error) {
-	var seen Snapshot
-	hint, hinted := j.recent.Get(id)
-	if hinted {
-		seen = *hint
-	}
+func (j *Journal) Apply(ctx context.Context, id background.RunID, move background.MoveID, decide Decide) (*Snapshot, error) {
+	seen, hinted := j.recent.Get(id)
 	for {
 		if !hinted {
-			var err error
-			if seen, err = j.finds.do(id); err != nil {
+			found, err := j.finds.do(id)
+			if seen = &found; err != nil {
 				return seen, err
 			}
 			if seen.Run.LastMove == move {
@@ -50,7 +47,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 				err = j.whyLost(ctx, &change)
 			}
 		}
-		j.remember(id, &change.After, v == written)
+		j.remember(id, change.After, v == written)
 		switch {
 		case err != nil:
 			return seen, err
@@ -111,8 +108,7 @@ func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error)
 // next one, and forgets it when the hint has proved wrong or the run has ended.
 func (j *Journal) remember(id background.RunID, after *Snapshot, ok bool) {
 	if ok && after.Run.State.Live() {
-		kept := *after // and not the change that it is part of
-		j.recent.Add(id, &kept)
+		j.recent.Add(id, after)
 		return
 	}
 	j.recent.Remove(id)

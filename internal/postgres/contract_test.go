@@ -60,7 +60,7 @@ func plainRun(kase receipts.CaseID, tenant string) background.Run {
 
 // opening is the change that opens a plain case with a run.
 func opening(r background.Run, drafts ...receipts.Draft) postgres.Change {
-	return postgres.Change{Move: r.LastMove, Drafts: drafts, After: postgres.Snapshot{Run: r, Case: postgres.Case{
+	return postgres.Change{Move: r.LastMove, Drafts: drafts, After: &postgres.Snapshot{Run: r, Case: postgres.Case{
 		ID: r.Case, Tenant: r.Tenant, Kind: postgres.KindPlain, Subject: "case:" + r.Case.String(), Holder: r.ID,
 	}}}
 }
@@ -80,10 +80,10 @@ func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string,
 	snap, err := l.Submit(ctx, postgres.Submission{
 		Tenant: tenant, Kind: postgres.KindPlain, Subject: "case:" + c.String(), Run: run.ID,
 		Open: func() (postgres.Change, error) { return opening(run, drafts...), nil },
-		Decide: func(s postgres.Snapshot) (postgres.Change, error) {
-			ch := postgres.Change{Move: uuid.New(), Before: s, After: s, Drafts: drafts}
-			ch.After.Run.LastMove = ch.Move
-			return ch, nil
+		Decide: func(s *postgres.Snapshot) (postgres.Change, error) {
+			move, after := uuid.New(), *s
+			after.Run.LastMove = move
+			return postgres.Change{Move: move, Before: s, After: &after, Drafts: drafts}, nil
 		},
 	})
 	if err == nil && snap.Case.Tenant != tenant {

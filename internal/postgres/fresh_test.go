@@ -25,7 +25,7 @@ func settlementOf(escrow, subject string) postgres.Submission {
 	return postgres.Submission{
 		Tenant: "acme", Kind: postgres.KindSettlement, Subject: subject, Run: run.ID,
 		Open:   func() (postgres.Change, error) { return ch, nil },
-		Decide: func(s postgres.Snapshot) (postgres.Change, error) { return postgres.Change{}, errThere },
+		Decide: func(s *postgres.Snapshot) (postgres.Change, error) { return postgres.Change{}, errThere },
 	}
 }
 

@@ -43,7 +43,7 @@ func TestALateAnswerIsRecordedUnderABrakeAndOfALostProcess(t *testing.T) {
 				change(&m)
 				now, err := j.Apply(ctx, seen.Run.ID, m.ID, decide(m))
 				if err == nil {
-					seen = now
+					seen = *now
 				}
 				return err
 			}

@@ -27,12 +27,12 @@ func submit(t testing.TB, j *postgres.Journal) postgres.Snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return *s
 }
 
 // decide is what a plain family makes of a move.
 func decide(m background.Move) postgres.Decide {
-	return func(s postgres.Snapshot) (postgres.Change, error) {
+	return func(s *postgres.Snapshot) (postgres.Change, error) {
 		after, err := m.Apply(s.Run)
 		if err != nil {
 			return postgres.Change{}, err
@@ -45,7 +45,7 @@ func decide(m background.Move) postgres.Decide {
 		case receipts.AnsweredLate:
 			p.Attempt = m.Run.Attempt
 		}
-		return postgres.Change{Move: m.ID, Before: s, After: postgres.Snapshot{Case: s.Case, Run: after},
+		return postgres.Change{Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: after},
 			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Fact, Actor: "test", At: m.At, Payload: p}}}, nil
 	}
 }
@@ -97,10 +97,11 @@ func racePair(t *testing.T, journals []*postgres.Journal, a, b receipts.Subtype,
 	seen := submit(t, journals[0])
 	if running {
 		m := move(receipts.AttemptStarted, seen.Run)
-		var err error
-		if seen, err = journals[0].Apply(ctx, seen.Run.ID, m.ID, decide(m)); err != nil {
+		now, err := journals[0].Apply(ctx, seen.Run.ID, m.ID, decide(m))
+		if err != nil {
 			t.Fatal(err)
 		}
+		seen = *now
 	}
 	moves, errs := []background.Move{move(a, seen.Run), move(b, seen.Run)}, make([]error, 2)
 	var both sync.WaitGroup
@@ -170,7 +171,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 		s := submit(t, j)
 		all.Go(func() {
 			m := move(receipts.AttemptStarted, s.Run)
-			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s postgres.Snapshot) (postgres.Change, error) {
+			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
 				ch, err := decide(m)(s)
 				if i%8 == 0 {
 					ch.After.Run.BudgetSpent = 99 // breaks the law budgets_in_attempts

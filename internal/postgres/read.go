@@ -181,8 +181,9 @@ func (u unreadable) Error() string {
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
 
 // ofSubject reads the case of a subject with the run that holds it.
-func ofSubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (Snapshot, error) {
-	return one(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
+func ofSubject(ctx context.Context, q querier, tenant string, kind Kind, subject string) (*Snapshot, error) {
+	s, err := one(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
+	return &s, err
 }
 
 const byRunsSQL = snapshotSQL + `WHERE r.id = ANY($1::uuid[])`
@@ -216,7 +217,8 @@ func (j *Journal) Snapshot(ctx context.Context, id background.RunID) (Snapshot, 
 func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return ofSubject(ctx, j.reads, tenant, kind, subject)
+	s, err := ofSubject(ctx, j.reads, tenant, kind, subject)
+	return *s, err
 }
 
 const byCaseSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`

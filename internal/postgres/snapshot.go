@@ -49,8 +49,8 @@ type RunChange struct{ Before, After background.Run }
 // are still as in Before; else it writes nothing.
 type Change struct {
 	Move    background.MoveID
-	Before  Snapshot // Before.Case.Head.Seq 0: the case is opened by this change
-	After   Snapshot
+	Before  *Snapshot // nil: the case is opened by this change
+	After   *Snapshot // its own; the new head is put into it
 	Others  []RunChange
 	New     *background.Run // another run of the case that begins with this change
 	Opens   Opening         // set when the case is opened
@@ -73,11 +73,11 @@ func (c *Change) claims() bool {
 }
 
 // opens reports whether the change opens its case.
-func (c Change) opens() bool { return c.Before.Case.Head.Seq == 0 }
+func (c *Change) opens() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
 // runs is how many existing runs the change is about: one and those beside it, but
 // none of a case that has no runs.
-func (c Change) runs() int {
+func (c *Change) runs() int {
 	if c.After.Case.Kind == KindOperations {
 		return 0
 	}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -127,7 +128,17 @@ type sealed struct {
 	head     receipts.Head
 }
 
+// errSharedAfter refuses a change that was made in the snapshot that it was decided on,
+// which others read.
+var errSharedAfter = errors.New("postgres: a change has no After of its own")
+
 func seal(ch *Change) (*sealed, error) {
+	switch ch.Before {
+	case nil:
+		ch.Before = &Snapshot{}
+	case ch.After:
+		return nil, errSharedAfter
+	}
 	from := ch.Before.Case.Head
 	if ch.opens() {
 		from = receipts.Genesis(ch.After.Case.ID)
@@ -147,10 +158,10 @@ func moveArgs(rows []*sealed) []any {
 		ch := rows[i]
 		addCase(cases, ch)
 		if ch.After.Case.Kind != KindOperations {
-			addRun(runs, ch.Before.Run, ch.After.Run)
+			addRun(runs, &ch.Before.Run, &ch.After.Run)
 		}
 		for _, o := range ch.Others {
-			addRun(runs, o.Before, o.After)
+			addRun(runs, &o.Before, &o.After)
 		}
 		if ch.New != nil {
 			addNewRun(fresh, *ch.New)
@@ -162,10 +173,10 @@ func moveArgs(rows []*sealed) []any {
 }
 
 func addCase(c *columns, ch *sealed) {
-	before, after := ch.Before.Case, ch.After.Case
-	acting := ch.After.Run
+	before, after := &ch.Before.Case, &ch.After.Case
+	acting := &ch.After.Run
 	if ch.New != nil {
-		acting = *ch.New
+		acting = ch.New
 	}
 	c.id(after.ID)
 	c.int(before.Head.Seq)
@@ -200,7 +211,7 @@ func addCase(c *columns, ch *sealed) {
 	c.bool(ch.Reserve)
 }
 
-func addRun(c *columns, before, after background.Run) {
+func addRun(c *columns, before, after *background.Run) {
 	c.id(after.ID)
 	c.id(after.Case)
 	c.str(string(before.State))

@@ -28,15 +28,15 @@ type Submission struct {
 // Errors: what Decide refused with, ErrExceedsHeld, ErrEscrowMismatch, ErrBusy.
 // Any other error leaves it unknown whether it was written; ask again with the
 // same run id.
-func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
+func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	opening, err := s.Open()
 	if err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	for range openTries {
 		snap, err := j.openCase(ctx, opening, func(row *sealed) (opened, error) { return j.opens.do(row) })
 		if err == nil {
-			j.recent.Add(snap.Run.ID, &snap)
+			j.recent.Add(snap.Run.ID, snap)
 		}
 		if !errors.Is(err, errExists) {
 			return snap, err
@@ -52,7 +52,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 		}
 		return j.change(ctx, seen, s)
 	}
-	return Snapshot{}, fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
+	return new(Snapshot), fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
 }
 
 // openTries bounds the search for a case that could not be opened because it
@@ -61,7 +61,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (Snapshot, error) {
 const openTries = 10
 
 // change submits to a case that exists.
-func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snapshot, error) {
+func (j *Journal) change(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
 	for {
 		ch, err := s.Decide(seen)
 		if err != nil {
@@ -89,21 +89,20 @@ func (j *Journal) change(ctx context.Context, seen Snapshot, s Submission) (Snap
 }
 
 // begun is the snapshot of the run that a change began.
-func begun(ch *Change) Snapshot {
-	after := ch.After
-	if ch.New != nil {
-		after.Run = *ch.New
+func begun(ch *Change) *Snapshot {
+	if ch.New == nil {
+		return ch.After
 	}
-	return after
+	return &Snapshot{Case: ch.After.Case, Run: *ch.New}
 }
 
 // errExists tells that the case to be opened is there already.
 var errExists = errors.New("postgres: the case exists")
 
-func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (opened, error)) (Snapshot, error) {
+func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (opened, error)) (*Snapshot, error) {
 	row, err := seal(&ch)
 	if err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	o, err := do(row)
 	if err == nil && (o.verdict == lost || o.verdict == overHeld) {
@@ -116,13 +115,13 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (ope
 		}
 	}
 	if err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	if o.verdict == overHeld || o.verdict == mismatched {
 		// What commits while this statement waits for the subject is in the escrow that
 		// it reads, but not in the snapshot that it looks for the subject in.
 		if err := j.absent(ctx, j.hot, ch.After.Case); err != nil {
-			return Snapshot{}, err
+			return new(Snapshot), err
 		}
 	}
 	return openedAs(row, o)
@@ -141,20 +140,20 @@ func (j *Journal) absent(ctx context.Context, q querier, c Case) error {
 }
 
 // openedAs is the snapshot of a case that was opened, or why it was not.
-func openedAs(row *sealed, o opened) (Snapshot, error) {
+func openedAs(row *sealed, o opened) (*Snapshot, error) {
 	switch o.verdict {
 	case written:
 		after := row.After
 		after.Case.Escrow = o.escrow
 		return after, nil
 	case alreadyThere:
-		return Snapshot{}, errExists
+		return new(Snapshot), errExists
 	case overHeld:
-		return Snapshot{}, ErrExceedsHeld
+		return new(Snapshot), ErrExceedsHeld
 	case mismatched:
-		return Snapshot{}, ErrEscrowMismatch
+		return new(Snapshot), ErrEscrowMismatch
 	}
-	return Snapshot{}, ErrBusy
+	return new(Snapshot), ErrBusy
 }
 
 // openAlone opens a case whose subject or escrow another transaction holds: it
@@ -185,13 +184,13 @@ func (j *Journal) openAlone(ctx context.Context, row *sealed) (opened, error) {
 // that commits. It never waits for another transaction and never fails the
 // caller's: a row that another holds is answered ErrBusy. The transaction must be
 // READ COMMITTED, else ErrIsolation and nothing was asked of it.
-func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snapshot, error) {
+func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
 	if err := readCommitted(ctx, tx); err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	opening, err := s.Open()
 	if err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	snap, err := j.openTx(ctx, tx, opening)
 	if !errors.Is(err, errExists) {
@@ -199,10 +198,10 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 	}
 	seen, err := ofSubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
 	if errors.Is(err, background.ErrNotFound) {
-		return Snapshot{}, ErrBusy
+		return new(Snapshot), ErrBusy
 	}
 	if err != nil {
-		return Snapshot{}, unavailable(err)
+		return new(Snapshot), unavailable(err)
 	}
 	ch, err := s.Decide(seen)
 	if err != nil {
@@ -226,30 +225,30 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (Snaps
 	return begun(&ch), nil
 }
 
-func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (Snapshot, error) {
+func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
 	row, err := seal(&ch)
 	if err != nil {
-		return Snapshot{}, err
+		return new(Snapshot), err
 	}
 	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
-		return Snapshot{}, unavailable(err)
+		return new(Snapshot), unavailable(err)
 	}
 	for correct := true; ; correct = false {
 		out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
 		if err != nil {
-			return Snapshot{}, unavailable(err)
+			return new(Snapshot), unavailable(err)
 		}
 		if out[0].verdict == mismatched && correct {
 			if done, err := j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err != nil || done {
 				if err != nil {
-					return Snapshot{}, err
+					return new(Snapshot), err
 				}
 				continue
 			}
 		}
 		if v := out[0].verdict; v == overHeld || v == mismatched {
 			if err := j.absent(ctx, tx, ch.After.Case); err != nil {
-				return Snapshot{}, err
+				return new(Snapshot), err
 			}
 		}
 		return openedAs(row, out[0])

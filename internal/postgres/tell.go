@@ -20,7 +20,7 @@ func tell(ctx context.Context, tx *sql.Tx, kase Case, draft receipts.Draft) erro
 		return err
 	}
 	copy(before.Head.Link[:], link)
-	row, err := seal(&Change{Before: Snapshot{Case: before}, After: Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
+	row, err := seal(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
 	if err != nil {
 		return err
 	}
