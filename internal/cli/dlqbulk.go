@@ -62,11 +62,20 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 	if err != nil {
 		return b.q, usage(cmd, err)
 	}
+	if b.q.All && b.selects(filter) {
+		return b.q, usage(cmd, errors.New("--all and a filter exclude each other"))
+	}
 	if b.q.All && filter == (postadjudication.LetterFilter{Standing: filter.Standing}) {
 		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
 	}
 	b.q.Filter, b.q.Reason = filter, reason
 	return b.q, nil
+}
+
+// selects reports whether letters are selected by something beside that they are open.
+func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
+	filter.Standing = ""
+	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""
 }
 
 func (c *command) bulkPlan() *cobra.Command {
@@ -82,6 +91,9 @@ func (c *command) bulkPlan() *cobra.Command {
 		Use: "plan ACTION", Short: "Plan " + strings.Join(actions, ", ") + " for the letters that a filter selects", Args: exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := b.request(cmd, reason)
+			if err == nil && !q.All && !b.selects(q.Filter) {
+				err = usage(cmd, errors.New("a filter or --all is needed"))
+			}
 			if err != nil {
 				return err
 			}
@@ -238,8 +250,15 @@ func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
 	}
 	s := screen.New(c.Out)
 	showBulk(s, b)
-	if b.State == postadjudication.BulkPlanned && b.Items > 0 {
-		s.Text("Nothing was done yet. To let it run: recourse dlq bulk run %s --hash %s%s", b.ID, b.Hash, o.again(true))
+	switch {
+	case b.State != postadjudication.BulkPlanned:
+	case b.Items == 0:
+		s.Text("Nothing was done: there are no such letters.")
+	case b.Ready == 0:
+		s.Text("Nothing was done: all of them would be refused.")
+	default:
+		s.Text("Nothing was done yet. To let it run:")
+		s.Command("recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash + o.again(true))
 	}
 	return s.Err()
 }

@@ -103,5 +103,6 @@ func (c *command) awaitBulk(ctx context.Context, o *office, k clerk, b postadjud
 }
 
 func goesOn(o *office, id uuid.UUID) string {
-	return fmt.Sprintf("the plan goes on without you: recourse dlq bulk show %s%s", id, o.again(false))
+	return fmt.Sprintf("the plan goes on without you; to see how far it is, or to end it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
+		id, o.again(false), id, o.again(true))
 }

@@ -208,7 +208,24 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 		return err
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
-	return work(cmd.Context(), found)
+	err = work(cmd.Context(), found)
+	nameFlags(err)
+	return err
+}
+
+// nameFlags calls the field that is a condition by the name of its flag.
+func nameFlags(err error) {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, one := range several.Unwrap() {
+			nameFlags(one)
+		}
+		return
+	}
+	var field *postadjudication.FieldError
+	if errors.As(err, &field) && field.Field == "where" {
+		field.Field = "--filter:"
+	}
 }
 
 // whose are the rows that are meant, for people.

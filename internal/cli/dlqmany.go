@@ -39,23 +39,12 @@ func (m *many) notForOne(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// selects reports whether letters are selected by something.
-func (m *many) selects(q *postadjudication.BulkRequest) bool {
-	filter := q.Filter
-	filter.Standing = ""
-	return filter != (postadjudication.LetterFilter{}) || q.Where != ""
-}
-
 // ask is the request of the flags. It must say which letters are meant.
 func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
 	q, err := m.request(cmd, reason)
 	q.Action = action
-	switch selects := m.selects(&q); {
-	case err != nil:
-	case !selects && !q.All:
+	if err == nil && !q.All && !m.selects(q.Filter) {
 		err = usage(cmd, errors.New("RUN, a filter or --all is needed"))
-	case selects && q.All:
-		err = usage(cmd, errors.New("--all and a filter exclude each other"))
 	}
 	return q, err
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -112,6 +113,9 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 		"reconcile --lookup --all --reason x --finding executed --yes":  "RUN is missing",
 		"retry --all --filter held --reason x --yes":                    "--all and a filter",
 		"retry --filter= --reason x --yes":                              "--filter says nothing",
+		"bulk plan fork --reason x":                                     "a filter or --all",
+		"purge --limit 3 --reason x --yes":                              "a filter is needed",
+		"bulk plan fork --reason x --all --filter held":                 "--all and a filter",
 		"list --filter=":                                                "--filter says nothing",
 		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
 		"fork --filter held --reason x":                                 "--yes",
@@ -134,6 +138,43 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 	}
 }
 
+// Whoever stops watching a plan stops nothing else, and is told how to see it and how to
+// end it.
+func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	defer stop()
+	o := &operator{place: p}
+	o.refusals(4, `["refused","ok"]`)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	watched := make(chan said, 1)
+	go func() {
+		watched <- execute(ctx, p.env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:o'neil")
+	}()
+	var plan map[string]any
+	for plan == nil { // bounded by the time limit of go test
+		for _, b := range p.run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").object(t)["bulks"].([]any) {
+			if b := b.(map[string]any); b["state"] == "running" {
+				plan = b
+			}
+		}
+	}
+	interrupt()
+	left := <-watched
+	left.wants(t, "the watcher", 1, "interrupted")
+	id := plan["id"].(string)
+	for _, line := range []string{"recourse dlq bulk show " + id + " --tenant acme\n", "recourse dlq bulk cancel " + id + ` --tenant acme --actor 'user:o'\''neil' --reason ...`} {
+		if !strings.Contains(left.err, line) {
+			t.Errorf("%q is not in %s", line, left.err)
+		}
+	}
+	if now := o.did("operator", "bulk", "cancel", id, "--reason", "enough"); now["state"] != "cancelled" {
+		t.Errorf("%v", now)
+	}
+}
+
 // What a plan says is to be done next can be done as it stands there.
 func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 	t.Parallel()
@@ -141,8 +182,8 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 		runs := o.refusals(2, `["refused","ok"]`)
 		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
 		told.wants(t, "plan", 0, "")
-		_, next, found := strings.Cut(strings.Join(strings.Fields(told.out), " "), "To let it run: recourse ")
-		if !found {
+		_, next, found := strings.Cut(told.out, "To let it run:\n  recourse ")
+		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
 			t.Fatalf("%s", told.out)
 		}
 		env := map[string]string{}

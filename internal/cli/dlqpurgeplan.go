@@ -52,6 +52,9 @@ func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error 
 	if err != nil {
 		return err
 	}
+	if !p.selects(q.Filter) {
+		return usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
+	}
 	q.Action = postadjudication.BulkPurge
 	return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
 		plan, err := k.PlanBulk(ctx, q)

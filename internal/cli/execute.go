@@ -75,7 +75,11 @@ func (c *command) complain(err error, code int, asJSON bool) {
 
 // oneLine is an error without line breaks: joined errors are put after each other.
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	parts := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, part := range parts { // which package says so is of no use here
+		parts[i] = strings.TrimPrefix(strings.TrimPrefix(part, "postadjudication: "), "retrypolicy: ")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // jsonAsked is asked when flags may not have been parsed.

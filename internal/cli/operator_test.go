@@ -250,7 +250,7 @@ func papers(t *testing.T, o *operator) {
 	if streamed := o.dlq("auditor", "export", "-", "--format", "jsonl", "--error-type", "http.refused"); streamed.code != 0 || strings.Count(streamed.out, "\n") != 4 {
 		t.Errorf("%+v", streamed)
 	}
-	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").wants(t, "a bad condition", 2, "where")
+	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").wants(t, "a bad condition", 2, "--filter: line 1, column 6")
 	o.dlq("auditor", "export", sheet, "--format", "xls").wants(t, "a bad format", 2, "--format")
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v", left, err)
@@ -261,7 +261,7 @@ func papers(t *testing.T, o *operator) {
 	if found := o.did("operator", "list", "--filter", dear); len(found["letters"].([]any)) != 2 || found["complete"] != true || found["scanned"] != 6.0 {
 		t.Errorf("%v", found)
 	}
-	o.dlq("operator", "list", "--filter", "amount.minor +").wants(t, "a bad condition", 2, "where")
+	o.dlq("operator", "list", "--filter", "amount.minor +").wants(t, "a bad condition", 2, "--filter: line 1, column 15")
 }
 
 func rules(t *testing.T, o *operator) {

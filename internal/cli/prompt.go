@@ -50,6 +50,7 @@ func (c *command) confirm(ctx context.Context, question string, yes bool) error 
 	}()
 	select {
 	case <-ctx.Done():
+		c.note("")
 		return ctx.Err()
 	case a := <-said:
 		if a.err != nil && !errors.Is(a.err, io.EOF) {

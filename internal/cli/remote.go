@@ -171,6 +171,10 @@ func (s *server) lost(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %s", remotePatience)
 	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // without the URL of the request, which is long and says nothing more
+	}
 	return &lostError{&exit{exitUnreachable, fmt.Errorf("the server %s: %w", s.base.Host, err)}}
 }
 

@@ -24,6 +24,9 @@ func (p *problem) Error() string {
 	if len(p.Needs) > 0 {
 		text += "; it takes the role " + strings.Join(p.Needs, " or ")
 	}
+	if p.Status == http.StatusUnauthorized {
+		text += "; the key that is shown is the one in $" + KeyVariable
+	}
 	for _, f := range p.Errors {
 		text += "; " + f.Field + " " + f.Problem
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -12,7 +13,7 @@ import (
 func wholeFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
 	if err != nil {
-		return err
+		return named(name, err)
 	}
 	defer func() {
 		if err != nil {
@@ -25,5 +26,18 @@ func wholeFile(name string, write func(io.Writer) error) (err error) {
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
 		return err
 	}
-	return os.Rename(part.Name(), name)
+	return named(name, os.Rename(part.Name(), name))
+}
+
+// named tells an error by the name that was asked for.
+func named(name string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return &fs.PathError{Op: "write", Path: name, Err: path.Err}
+	case errors.As(err, &link):
+		return &fs.PathError{Op: "write", Path: name, Err: link.Err}
+	}
+	return err
 }

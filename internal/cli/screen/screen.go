@@ -64,6 +64,9 @@ func (s *Screen) Text(format string, args ...any) {
 	s.write(strings.Join(wrap(fmt.Sprintf(format, args...), s.width), "\n") + "\n")
 }
 
+// Command writes a line for a shell, which is not wrapped so that it can be copied.
+func (s *Screen) Command(line string) { s.write("  " + line + "\n") }
+
 // Good marks a word as such.
 func (s *Screen) Good(word string) string { return s.paint(green, word) }
 
