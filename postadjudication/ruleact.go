@@ -15,14 +15,40 @@ import (
 // acted is what became of letters.
 type acted struct{ replayed, marked int }
 
+func (a *acted) add(b acted) { a.replayed, a.marked = a.replayed+b.replayed, a.marked+b.marked }
+
+// byRule is what is done by a rule at a moment.
+type byRule struct {
+	*ruling
+	settlements *family
+	lines       map[background.RunID]ruledLine
+	at          time.Time
+}
+
 // actByRule does what a rule says with those of the letters that were found which no
-// gate keeps it from. A letter that can't be acted on keeps no other from its turn,
-// unless there are many; what went wrong is told of the first.
+// gate keeps it from: together, and what that leaves each alone. A letter that can't be
+// acted on keeps no other from its turn, unless there are many; what went wrong is told
+// of the first.
 func (s *Service) actByRule(ctx context.Context, r *ruling, found []postgres.FoundLetter, at time.Time) (n acted, err error) {
 	letters, lines, err := s.ruledLetters(ctx, r, found)
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		return n, err
 	}
+	w := &byRule{r, s.settlements, lines, at}
+	var due []postgres.Filed
+	for _, f := range letters {
+		if s.ruleGate(r, f, lines[f.Run.ID].by(r.Name), at) == "" {
+			due = append(due, f)
+		}
+	}
+	n, left := s.togetherByRule(ctx, w, due)
+	rest, err := s.eachByRule(ctx, w, left)
+	n.add(rest)
+	return n, err
+}
+
+// eachByRule does what a rule says with letters, each in a commit of its own.
+func (s *Service) eachByRule(ctx context.Context, w *byRule, letters []postgres.Filed) (n acted, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
@@ -30,9 +56,9 @@ func (s *Service) actByRule(ctx context.Context, r *ruling, found []postgres.Fou
 	for range min(ruleAtOne, len(letters)) {
 		all.Go(func() {
 			for f := range todo {
-				did, err := s.oneByRule(ctx, r, f, lines[f.Run.ID], at)
+				did, err := s.oneByRule(ctx, w, f)
 				mu.Lock()
-				n.replayed, n.marked = n.replayed+did.replayed, n.marked+did.marked
+				n.add(did)
 				if err != nil {
 					failed = append(failed, fmt.Errorf("letter %s: %w", f.Run.ID, err))
 				}
@@ -49,9 +75,7 @@ func (s *Service) actByRule(ctx context.Context, r *ruling, found []postgres.Fou
 		if ctx.Err() != nil || many() {
 			break
 		}
-		if s.ruleGate(r, f, lines[f.Run.ID].by(r.Name), at) == "" {
-			todo <- f
-		}
+		todo <- f
 	}
 	close(todo)
 	all.Wait()
@@ -97,23 +121,19 @@ func (s *Service) ruledLetters(ctx context.Context, r *ruling, found []postgres.
 
 // oneByRule acts on one letter. That somebody else has moved it, or has changed the
 // rule, or that the database is busy with it, is no failure.
-func (s *Service) oneByRule(ctx context.Context, r *ruling, f postgres.Filed, line ruledLine, at time.Time) (n acted, err error) {
+func (s *Service) oneByRule(ctx context.Context, w *byRule, f postgres.Filed) (n acted, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panicked: %v", p)
 		}
 	}()
-	if r.Mark != nil {
-		err = s.markByRule(ctx, r, f, at)
-		n.marked++
-	} else {
-		err = s.forkByRule(ctx, r, f, line, at)
-		n.replayed++
-	}
+	err = s.aloneByRule(ctx, w, f)
 	var refused *RefusedError
 	switch {
+	case err == nil && w.Mark != nil:
+		return acted{marked: 1}, nil
 	case err == nil:
-		return n, nil
+		return acted{replayed: 1}, nil
 	case errors.Is(err, errMovedOn), errors.Is(err, postgres.ErrRuleChanged), errors.Is(err, postgres.ErrRuleSpent), errors.Is(err, postgres.ErrBusy), errors.As(err, &refused),
 		errors.Is(err, ErrNotFound):
 		return acted{}, nil
@@ -121,47 +141,56 @@ func (s *Service) oneByRule(ctx context.Context, r *ruling, f postgres.Filed, li
 	return acted{}, err
 }
 
-// forkByRule forks a letter as Fork does, and counts that in the same commit.
-func (s *Service) forkByRule(ctx context.Context, r *ruling, f postgres.Filed, line ruledLine, at time.Time) error {
-	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", line.by(r.Name)+1, r.MaxReplays, r.Name, r.Version, r.Reason)
-	k := fork{ForkRequest: ForkRequest{Actor: r.actor(), Reason: reason, Policy: r.Policy}, run: background.RunID(newID()), move: newID(), at: at, family: s.settlements}
-	var begun *background.Run
-	_, err := s.journal.Apply(ctx, f.Run.ID, k.move, func(now *postgres.Snapshot) (postgres.Change, error) {
-		if now.Case.Head != f.Case.Head {
-			return postgres.Change{}, errMovedOn
-		}
-		ch, err := k.decide(now)
-		if err != nil {
-			return ch, err
-		}
-		begun = ch.New
-		ch.Beside = postgres.ByRule{Tenant: r.Tenant, Rule: r.Name, Version: r.Version, Replay: &postgres.RuleReplay{Root: line.Root, Most: r.MaxReplays, At: at}}
-		asked := receipts.Draft{Run: f.Run.ID, Subtype: receipts.Replayed, Actor: r.actor(), At: at, Payload: receipts.Payload{NewRun: k.run, Reason: clean(reason, 1024)}}
-		ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
-		return ch, nil
-	})
-	if err == nil && begun != nil {
-		s.ring(ctx, Submitted{Reply: Created, Run: k.run, run: *begun, bell: s.manager.Bell})
-	}
-	return err
-}
-
-// markByRule marks a letter as Mark does, as far as nobody has.
-func (s *Service) markByRule(ctx context.Context, r *ruling, f postgres.Filed, at time.Time) error {
-	say := r.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Run)), or(f.Desk.Review, manualReviewRequired(f.Run)))
-	q := MarkRequest{Actor: r.actor(), Reason: r.Mark.Reason, ReprocessEligible: say.Reprocess, ManualReviewRequired: say.Review}
+// aloneByRule moves one letter as it was read, in a commit of its own.
+func (s *Service) aloneByRule(ctx context.Context, w *byRule, f postgres.Filed) error {
+	var made postgres.Change
 	move := newID()
 	_, err := s.journal.Apply(ctx, f.Run.ID, move, func(now *postgres.Snapshot) (postgres.Change, error) {
 		if now.Case.Head != f.Case.Head {
 			return postgres.Change{}, errMovedOn
 		}
-		ch, err := q.mark(at)(f, move)
-		if err != nil {
-			return ch, err
-		}
-		desk := ch.Beside.(postgres.DeskRow)
-		ch.Beside = postgres.ByRule{Tenant: r.Tenant, Rule: r.Name, Version: r.Version, Desk: &desk}
-		return ch, nil
+		var err error
+		made, err = w.change(f, move)
+		return made, err
 	})
+	if err == nil && made.New != nil {
+		s.ringForRule(ctx, []*background.Run{made.New})
+	}
 	return err
+}
+
+// change is what the rule makes of a letter as it was read.
+func (w *byRule) change(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	if w.Mark != nil {
+		return w.marking(f, move)
+	}
+	return w.forking(f, move)
+}
+
+// forking forks a letter as Fork does, and counts that in the same commit.
+func (w *byRule) forking(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	line := w.lines[f.Run.ID]
+	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", line.by(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
+	k := fork{ForkRequest: ForkRequest{Actor: w.actor(), Reason: reason, Policy: w.Policy}, run: background.RunID(newID()), move: move, at: w.at, family: w.settlements}
+	ch, err := k.decide(&f.Snapshot)
+	if err != nil {
+		return ch, err
+	}
+	ch.Beside = postgres.ByRule{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &postgres.RuleReplay{Root: line.Root, Most: w.MaxReplays, At: w.at}}
+	asked := receipts.Draft{Run: f.Run.ID, Subtype: receipts.Replayed, Actor: w.actor(), At: w.at, Payload: receipts.Payload{NewRun: k.run, Reason: clean(reason, 1024)}}
+	ch.Drafts = append([]receipts.Draft{asked}, ch.Drafts...)
+	return ch, nil
+}
+
+// marking marks a letter as Mark does, as far as nobody has.
+func (w *byRule) marking(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
+	say := w.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Run)), or(f.Desk.Review, manualReviewRequired(f.Run)))
+	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: say.Reprocess, ManualReviewRequired: say.Review}
+	ch, err := q.mark(w.at)(f, move)
+	if err != nil {
+		return ch, err
+	}
+	desk := ch.Beside.(postgres.DeskRow)
+	ch.Beside = postgres.ByRule{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Desk: &desk}
+	return ch, nil
 }

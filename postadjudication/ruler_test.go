@@ -233,6 +233,9 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	forkByRule := func(f postgres.Filed, line ruledLine) error {
+		return r.aloneByRule(ctx, &byRule{&rule, r.settlements, map[background.RunID]ruledLine{l.Run: line}, r.now()}, f)
+	}
 	look := func() (postgres.Filed, ruledLine) {
 		t.Helper()
 		letters, lines, err := r.ruledLetters(ctx, &rule, []postgres.FoundLetter{{Run: background.Run{ID: l.Run}}})
@@ -254,7 +257,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if _, err := r.Hold(ctx, "acme", l.Run, HoldRequest{"user:bob", "a court asks"}); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", r.forkByRule(ctx, &rule, f, line, r.now()), errMovedOn)
+	nothing("it is held", forkByRule(f, line), errMovedOn)
 	if _, err := r.ReleaseHold(ctx, "acme", l.Run, HoldRequest{"user:bob", "it is over"}); err != nil {
 		t.Fatal(err)
 	}
@@ -262,19 +265,19 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	off := replay(1)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
-	nothing("the rule is off", r.forkByRule(ctx, &rule, f, line, r.now()), postgres.ErrRuleChanged)
+	nothing("the rule is off", forkByRule(f, line), postgres.ErrRuleChanged)
 	rule.StandingRule = r.mustSetRule(replay(1))
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is spent", r.forkByRule(ctx, &rule, f, line, r.now()), postgres.ErrRuleSpent)
+	nothing("it is spent", forkByRule(f, line), postgres.ErrRuleSpent)
 	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.forkByRule(ctx, &rule, f, line, r.now()); err != nil {
+	if err := forkByRule(f, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.forkByRule(ctx, &rule, f, line, r.now()); !errors.Is(err, errMovedOn) {
+	if err := forkByRule(f, line); !errors.Is(err, errMovedOn) {
 		t.Errorf("the same letter again: %v", err)
 	}
 	r.atRest()

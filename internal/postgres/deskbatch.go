@@ -10,7 +10,7 @@ import (
 )
 
 // MoveFiled writes changes of letters, each of another case, in one commit, with the
-// desks beside them. It never waits for a foreign transaction; written tells for each
+// desks, or what rules count, beside them. It never waits for a foreign transaction; written tells for each
 // change whether it was written, and one that was not has lost its guard or its row
 // was locked: read it again. After an error the same changes may be asked for again.
 func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool, err error) {
@@ -36,9 +36,10 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.Desk)
+	point := pointOfFiled(rows)
+	failpoint.Hit(failpoint.JournalBefore, point)
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, failpoint.Desk)
+	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -48,6 +49,16 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 		done = append(done, verdicts[i] == written)
 	}
 	return done, nil
+}
+
+// pointOfFiled names the transaction among the failpoints: a rule's is its own.
+func pointOfFiled(rows []*sealed) string {
+	for _, r := range rows {
+		if b, ok := r.Beside.(ByRule); ok {
+			return b.point()
+		}
+	}
+	return failpoint.Desk
 }
 
 func sealAll(changes []Change) ([]*sealed, error) {
@@ -65,6 +76,7 @@ func sealAll(changes []Change) ([]*sealed, error) {
 func besides(ctx context.Context, tx *sql.Tx, rows []*sealed, verdicts []verdict) error {
 	var desks []DeskRow
 	var cleared []background.RunID
+	var byRule []ByRule
 	for i, r := range rows {
 		if verdicts[i] != written {
 			continue
@@ -75,6 +87,8 @@ func besides(ctx context.Context, tx *sql.Tx, rows []*sealed, verdicts []verdict
 			desks = append(desks, b)
 		case Cleared:
 			cleared = append(cleared, b.Run)
+		case ByRule:
+			byRule = append(byRule, b)
 		default:
 			if err := b.write(ctx, tx); err != nil {
 				return err
@@ -82,6 +96,9 @@ func besides(ctx context.Context, tx *sql.Tx, rows []*sealed, verdicts []verdict
 		}
 	}
 	if err := setDesks(ctx, tx, desks); err != nil {
+		return err
+	}
+	if err := writeByRule(ctx, tx, byRule); err != nil {
 		return err
 	}
 	return clearDesks(ctx, tx, cleared)

@@ -36,32 +36,63 @@ type RuleReplay struct {
 
 func (ByRule) point() string { return failpoint.RuleAct }
 
-// write holds the rule's row until the commit: whoever changes the rule waits for it,
-// and nothing is done by the old one behind that.
 func (b ByRule) write(ctx context.Context, tx *sql.Tx) error {
+	return writeByRule(ctx, tx, []ByRule{b})
+}
+
+// countReplaysSQL counts replays of lineages, each of another, as far as each may be
+// replayed once more.
+const countReplaysSQL = `
+INSERT INTO recourse.rule_replays AS r (root, rule, tenant, replays, last_at)
+SELECT u.root, $1, $2, 1, $3 FROM unnest($4::uuid[]) AS u(root)
+ON CONFLICT (root, rule) DO UPDATE SET replays = r.replays + 1, last_at = excluded.last_at WHERE r.replays < $5`
+
+// writeByRule writes what is beside changes that one rule made. It holds the rule's row
+// until the commit: whoever changes the rule waits for it, and nothing is done by the old
+// one behind that.
+func writeByRule(ctx context.Context, tx *sql.Tx, all []ByRule) error {
+	if len(all) == 0 {
+		return nil
+	}
+	b := all[0]
 	var there bool
 	err := tx.QueryRowContext(ctx, `SELECT true FROM recourse.rules WHERE tenant = $1 AND name = $2 AND version = $3 AND enabled FOR SHARE`, b.Tenant, b.Rule, b.Version).Scan(&there)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrRuleChanged
 	}
-	if err == nil && b.Desk != nil {
-		err = setDesks(ctx, tx, []DeskRow{*b.Desk})
-	}
-	if err != nil || b.Replay == nil {
+	if err != nil {
 		return err
 	}
-	done, err := tx.ExecContext(ctx, `INSERT INTO recourse.rule_replays AS r (root, rule, tenant, replays, last_at) VALUES ($1, $2, $3, 1, $4)
-		ON CONFLICT (root, rule) DO UPDATE SET replays = r.replays + 1, last_at = excluded.last_at WHERE r.replays < $5`,
-		b.Replay.Root.String(), b.Rule, b.Tenant, b.Replay.At, b.Replay.Most)
+	var desks []DeskRow
+	roots := newColumns(1, len(all))
+	for _, next := range all {
+		if next.Tenant != b.Tenant || next.Rule != b.Rule || next.Version != b.Version {
+			return errOneRule
+		}
+		if next.Desk != nil {
+			desks = append(desks, *next.Desk)
+		}
+		if next.Replay != nil {
+			b.Replay = next.Replay
+			roots.id(next.Replay.Root)
+		}
+	}
+	if err := setDesks(ctx, tx, desks); err != nil || roots.rows == 0 {
+		return err
+	}
+	done, err := tx.ExecContext(ctx, countReplaysSQL, append([]any{b.Rule, b.Tenant, b.Replay.At}, append(roots.args(), b.Replay.Most)...)...)
 	if err != nil {
 		return err
 	}
 	n, err := done.RowsAffected()
-	if err == nil && n == 0 {
+	if err == nil && n < int64(roots.rows) {
 		err = ErrRuleSpent
 	}
 	return err
 }
+
+// errOneRule: what shares a commit is of one version of one rule.
+var errOneRule = errors.New("postgres: changes by several rules were to share a commit")
 
 // Replayed tells how a rule has replayed a lineage.
 type Replayed struct {

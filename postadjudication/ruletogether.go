@@ -1,0 +1,79 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// togetherByRule does what a rule says with letters that no gate keeps it from, in one
+// commit, and gives those that it left: the commit was refused, or they were locked or
+// have moved since they were read. They are to be tried alone. Once the rule has been
+// changed none are left: nothing is done by the old one.
+func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.Filed) (n acted, left []postgres.Filed) {
+	if len(due) < 2 {
+		return n, due
+	}
+	var written []bool
+	changes := make([]postgres.Change, 0, len(due))
+	err := survived(func() (err error) {
+		for _, f := range due {
+			ch, err := w.change(f, newID())
+			var refused *RefusedError
+			if errors.As(err, &refused) {
+				continue // a gate of the moment: alone it would be refused as well
+			}
+			if err != nil {
+				return err
+			}
+			changes = append(changes, ch)
+		}
+		if len(changes) > 0 {
+			written, err = s.journal.MoveFiled(ctx, changes)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, postgres.ErrRuleChanged):
+		return n, nil
+	case err != nil:
+		s.log.Debug("letters were not moved together by a rule, each is tried alone", zap.String("tenant", w.Tenant), zap.String("rule", w.Name), zap.Error(err))
+		return n, due
+	}
+	byRun := make(map[background.RunID]postgres.Filed, len(due))
+	for _, f := range due {
+		byRun[f.Run.ID] = f
+	}
+	var begun []*background.Run
+	for i, ok := range written {
+		switch {
+		case !ok:
+			left = append(left, byRun[changes[i].Before.Run.ID])
+		case w.Mark != nil:
+			n.marked++
+		default:
+			n.replayed++
+			begun = append(begun, changes[i].New)
+		}
+	}
+	s.ringForRule(ctx, begun)
+	return n, left
+}
+
+// ringForRule rings for runs that a rule began.
+func (s *Service) ringForRule(ctx context.Context, begun []*background.Run) {
+	var all sync.WaitGroup
+	for n := range min(ruleAtOne, len(begun)) {
+		all.Go(func() {
+			for ; n < len(begun); n += ruleAtOne {
+				s.ring(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: s.manager.Bell})
+			}
+		})
+	}
+	all.Wait()
+}
