@@ -109,7 +109,7 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	if err := a.tell(r.Context(), c, refusal); err != nil {
 		return err
 	}
-	p := newProblem(http.StatusForbidden, "role_missing", "the access key may not %s", action)
+	p := newProblem(http.StatusForbidden, "role_missing", "the access key does not open this: %s", action)
 	for _, role := range access.Allowed(action) {
 		p.Needs = append(p.Needs, string(role))
 	}

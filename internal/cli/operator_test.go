@@ -361,6 +361,15 @@ func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
 	if shown.Load() != "Bearer rck_aaaa_bbbb" {
 		t.Errorf("%v", shown.Load())
 	}
+	p := newPlace(t, testkit.Migrated(t))
+	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	defer stop()
+	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json").object(t)
+	here := []string{"--server", v["url"].(string)}
+	ask("", here...).wants(t, "no key", 1, "put it in $"+cli.KeyVariable)
+	ask("rck_aaaaaaaaaaaa_bbbb", here...).wants(t, "a key that is none", 1, "(key_invalid); it is the one in $"+cli.KeyVariable)
+	ask(made["token"].(string), append(here, "--tenant", "other")...).wants(t, "another tenant", 1, "leave --tenant out")
+	ask(made["token"].(string), here...).wants(t, "its tenant", 0, "")
 	execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", anyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").wants(t, "actor", 2, "--actor is not for --server")
 }
 

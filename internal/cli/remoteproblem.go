@@ -20,17 +20,28 @@ type problem struct {
 }
 
 func (p *problem) Error() string {
-	text := fmt.Sprintf("%s: %s (%s)", p.host, p.Detail, p.Code)
+	text := fmt.Sprintf("%s: %s (%s)", p.host, p.inFlags(), p.Code)
 	if len(p.Needs) > 0 {
 		text += "; it takes the role " + strings.Join(p.Needs, " or ")
 	}
-	if p.Status == http.StatusUnauthorized {
-		text += "; the key that is shown is the one in $" + KeyVariable
+	if p.Status == http.StatusUnauthorized && p.Code != "key_missing" {
+		text += "; it is the one in $" + KeyVariable
 	}
 	for _, f := range p.Errors {
 		text += "; " + f.Field + " " + f.Problem
 	}
 	return text
+}
+
+// inFlags is why, in the words of the command line where it has others for it.
+func (p *problem) inFlags() string {
+	switch p.Code {
+	case "key_missing":
+		return "an access key is asked for: put it in $" + KeyVariable + "; one is made by recourse keys create"
+	case "tenant_mismatch":
+		return "the access key is of another tenant: leave --tenant out"
+	}
+	return p.Detail
 }
 
 // Unwrap gives the error that the library refuses with, where it has one.
