@@ -1,0 +1,185 @@
+package app_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// running starts a Main and has it work until the end of the test.
+func running(t *testing.T, o app.Options, m *app.Main) {
+	t.Helper()
+	start(t, o, m)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ran; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// becomes asks whether a Main is ready until it answers so, and checks that people and
+// programs are told the same.
+func becomes(t *testing.T, m *app.Main, status int, reason string) {
+	t.Helper()
+	deadline, tick := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for {
+		code, body := get(t, m.URL+"/readyz", "Accept", "application/json")
+		var told struct {
+			Ready  bool
+			Reason string
+		}
+		if err := json.Unmarshal([]byte(body), &told); err != nil || told.Ready != (code == http.StatusOK) || told.Ready != (told.Reason == "") {
+			t.Fatalf("%d %s: %v", code, body, err)
+		}
+		if code == status && strings.Contains(told.Reason, reason) {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("still %d %s, want %d %s", code, body, status, reason)
+		}
+	}
+	// In plain text it is the same, unless it has changed just now.
+	if code, body := get(t, m.URL+"/readyz"); code == status && status != http.StatusOK && !strings.HasPrefix(body, "not ready: ") {
+		t.Errorf("%d %q", code, body)
+	}
+	if code, body := get(t, m.URL+"/livez"); code != http.StatusOK || body != "ok\n" {
+		t.Errorf("livez: %d %q", code, body)
+	}
+}
+
+func db(t *testing.T, url string) func(query string) {
+	t.Helper()
+	d, err := sql.Open("postgres", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(query string) {
+		t.Helper()
+		if _, err := d.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const refuse = `CREATE FUNCTION recourse.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;`
+
+// An outcome that can't be written makes the process unready, and says why; it is ready
+// again when the outcome is written, and nothing is lost.
+func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
+	t.Parallel()
+	settled := make(chan struct{}, 1)
+	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+		if after.State == background.Succeeded {
+			settled <- struct{}{}
+		}
+	}}
+	o := options(t)
+	running(t, o, m)
+	becomes(t, m, http.StatusOK, "")
+	exec := db(t, o.DatabaseURL)
+	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.receipts FOR EACH ROW WHEN (NEW.subtype = 'attempt-succeeded') EXECUTE FUNCTION recourse.refuse()`)
+	s, err := m.Service.Submit(t.Context(), adjudication())
+	if err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full")
+	exec(`DROP TRIGGER refuse ON recourse.receipts`)
+	becomes(t, m, http.StatusOK, "")
+	<-settled
+	st, err := m.Service.Status(t.Context(), "acme", s.Run)
+	if err != nil || st.State != background.Succeeded || st.Attempts != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if n := m.Ledger.Totals().Released["USD"]; n != 100 {
+		t.Errorf("the escrow service released %d", n)
+	}
+}
+
+// A process that can't show that it lives is unready, and says so; it is ready again
+// when it is known again, and works.
+func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
+	t.Parallel()
+	settled := make(chan struct{}, 1)
+	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+		if after.State == background.Succeeded {
+			settled <- struct{}{}
+		}
+	}}
+	o := options(t)
+	running(t, o, m)
+	becomes(t, m, http.StatusOK, "")
+	exec := db(t, o.DatabaseURL)
+	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.sessions FOR EACH ROW EXECUTE FUNCTION recourse.refuse()`)
+	exec(`DELETE FROM recourse.sessions`)
+	becomes(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed")
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err) // what is handed over is accepted, and waits
+	}
+	exec(`DROP TRIGGER refuse ON recourse.sessions`)
+	becomes(t, m, http.StatusOK, "")
+	<-settled
+}
+
+// While Postgres is down the process is unready, and alive; when it is back, so is the
+// process, without being started again.
+func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	server, err := localpg.Start(t.Context(), localpg.Options{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := app.Options{DatabaseURL: server.URL("postgres"), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second}
+	_, redis := testkit.Redis(t)
+	o.RedisURL = "redis://" + addr(redis)
+	if _, _, err := postadjudication.Migrate(t.Context(), o.DatabaseURL); err != nil {
+		t.Fatal(err)
+	}
+	settled := make(chan struct{}, 1)
+	m := &app.Main{OnMove: func(_ background.Move, after background.Run) {
+		if after.State == background.Succeeded {
+			settled <- struct{}{}
+		}
+	}}
+	running(t, o, m)
+	becomes(t, m, http.StatusOK, "")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, m, http.StatusServiceUnavailable, "the journal cannot be reached")
+	if err := server.Restart(t.Context(), localpg.Fast); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, m, http.StatusOK, "")
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	<-settled
+}
