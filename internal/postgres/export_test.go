@@ -2,8 +2,9 @@ package postgres
 
 import "context"
 
-// Ways are all ways in which letters can be looked for, but by a key.
-const Ways = int(walking) + 1
+// Ways are all ways in which letters can be looked for: the last is a walk that is
+// given up soon.
+const Ways = int(walking) + 2
 
 // Chosen is the way that is chosen.
 const Chosen = -1
@@ -11,7 +12,7 @@ const Chosen = -1
 // LettersBy finds places of letters in a way that need not be the one chosen. It is
 // false when the filter can't be met in that way.
 func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) ([]LetterPlace, bool, error) {
-	p, err := j.planLetters(ctx, tenant, f, o, limit)
+	p, err := j.planAfter(ctx, tenant, f, o, after, limit)
 	if err != nil || p.nothing() {
 		return nil, true, err
 	}
@@ -21,16 +22,27 @@ func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterF
 	}
 	ranged := p.filter.ranged()
 	if p.all && len(p.shapes) == 0 { // nothing was asked of them, so they were not read
-		if p.shapes, _, err = j.shapes(ctx, tenant, f); err != nil {
+		if err = j.readShapes(ctx, &p, after); err != nil || p.nothing() {
 			return nil, true, err
 		}
 	}
-	switch p.way = way(w); {
+	if p.way = way(w); w == Ways-1 {
+		p.way, p.most, p.looks = walking, 1+limit, 3
+	}
+	switch {
 	case p.way == byKey && !f.keyed(), p.way != byKey && f.keyed(), p.way == byRange && len(ranged) == 0, p.bounded() && (p.way == byRange || p.way == walking):
 		return nil, false, nil
 	case p.way == byRange:
 		p.column = ranged[len(ranged)-1]
+	case w == Ways-1:
+		places, err := j.places(ctx, p, after, limit)
+		return places, true, err
 	}
-	places, err := j.places(ctx, p, after, limit)
+	places, err := j.placesBy(ctx, p, after, limit)
 	return places, true, err
+}
+
+// GramsOf is what is kept of a message beside its constant part.
+func GramsOf(tenant, message, constant string) string {
+	return arrayOf(gramsOf(tenant, message, constant))
 }

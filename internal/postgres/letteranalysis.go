@@ -54,9 +54,9 @@ func (j *Journal) atOneMoment(ctx context.Context, look func(context.Context, *s
 
 // reading plans to read all that a filter leaves: by what is narrowest.
 func reading(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p letterPlan, err error) {
-	p = letterPlan{tenant: tenant, filter: f}
+	p = letterPlan{tenant: tenant, filter: f, looks: textMost}
 	var all int64
-	if p.shapes, all, err = shapesOf(ctx, tx, tenant, f); err != nil || p.nothing() {
+	if p.shapes, all, err = shapesOf(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.nothing() {
 		return p, err
 	}
 	p.fold()
@@ -125,6 +125,15 @@ FROM unnest($1::bigint[]) AS i(id) JOIN recourse.letter_shapes s ON s.id = i.id`
 
 // counted counts and adds up what is selected of each shape, of which there is any.
 func (p *letterPlan) counted(ctx context.Context, tx *sql.Tx) (map[int64][3]int64, error) {
+	out := map[int64][3]int64{}
+	left, err := p.countByText(ctx, tx, out)
+	if err != nil || left.nothing() {
+		return out, err
+	}
+	return out, left.countedBy(ctx, tx, out)
+}
+
+func (p *letterPlan) countedBy(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
 	const sums = `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
 	var c conditions
 	var query string
@@ -136,19 +145,18 @@ func (p *letterPlan) counted(ctx context.Context, tx *sql.Tx) (map[int64][3]int6
 	}
 	rows, err := tx.QueryContext(ctx, query, c.args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	out := map[int64][3]int64{}
 	for rows.Next() {
 		var shape int64
 		var n [3]int64
 		if err := rows.Scan(&shape, &n[0], &n[1], &n[2]); err != nil {
-			return nil, err
+			return err
 		}
-		out[shape] = n
+		into[shape] = n
 	}
-	return out, rows.Err()
+	return rows.Err()
 }
 
 // gathered gathers the few letters that a key or a narrow range leaves, as g.

@@ -14,11 +14,11 @@ const countLimit = 5 * time.Second
 func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, countLimit)
 	defer cancel()
-	p := letterPlan{tenant: tenant, filter: f}
+	p := letterPlan{tenant: tenant, filter: f, looks: textMost}
 	out := map[string]int64{}
 	var all int64
 	var err error
-	if p.shapes, all, err = j.shapes(ctx, tenant, f); err != nil || p.nothing() {
+	if p.shapes, all, err = shapesOf(ctx, j.finding, tenant, f, LetterOrder{}); err != nil || p.nothing() {
 		return out, maybeUnavailable(err)
 	}
 	p.fold()
@@ -27,7 +27,17 @@ func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilte
 	for _, s := range p.shapes {
 		standing[s.id] = s.standing
 	}
-	if len(p.filter.ranged()) == 0 && !f.keyed() && !f.replayed() && !p.checks() && !p.bounded() {
+	found := map[int64][3]int64{}
+	if p, err = p.countByText(ctx, j.finding, found); err != nil {
+		return nil, unavailable(err)
+	}
+	for id, n := range found {
+		out[standing[id]] += n[0]
+	}
+	if p.nothing() {
+		return out, nil
+	}
+	if p.wholeShapes() {
 		for _, s := range p.shapes {
 			out[s.standing] += s.letters
 		}
@@ -56,6 +66,25 @@ func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilte
 		}
 	}
 	return out, maybeUnavailable(rows.Err())
+}
+
+// countByText counts what can be counted by the grams of a text, and gives the plan
+// for what is left.
+func (p *letterPlan) countByText(ctx context.Context, q querier, into map[int64][3]int64) (letterPlan, error) {
+	if !p.checks() || p.filter.keyed() {
+		return *p, nil
+	}
+	mine, others, able := p.byText()
+	if able {
+		var err error
+		if able, err = mine.counts(ctx, q, into); err != nil {
+			return *p, err
+		}
+	}
+	if !able {
+		return *p, nil
+	}
+	return others, nil
 }
 
 // narrowest chooses what to read all of: a range, or the shapes.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 )
 
@@ -20,7 +21,7 @@ const (
 	byKey    way = iota // all with a key that few have, then sorted
 	byShapes            // all of the shapes, then sorted
 	byRange             // all within the range of a column, then sorted
-	merging             // in order within each shape, then merged
+	merging             // in order within each shape, merged from those whose first come first
 	walking             // all of the tenant in order, each looked at
 )
 
@@ -33,6 +34,12 @@ type letterPlan struct {
 	all    bool // all shapes are left; when nothing was asked of them they were not read
 	way    way
 	column LetterColumn // of byRange
+
+	span  span                   // of the order's column, in which all that is looked for lies
+	sizes map[LetterColumn]int64 // of the filter's ranges, up to probeMost
+	whole int64                  // letters of the tenant; 0 while shapes were not read
+	most  int                    // entries after which a walk is given up; 0 for none
+	looks int                    // at messages, before that is given up
 }
 
 func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 && !p.all }
@@ -40,51 +47,78 @@ func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 && !p.all }
 // Entries of an index that a search may read are what it costs. A range that fewer
 // letters are in than probeMost is worth starting from.
 const (
-	probeMost = 10_000
+	probeMost = 20_000
 	sureMost  = 8_000 // a cost that is certain is preferred up to here
 	quickWalk = 1_000
 	seek      = 20 // entries that one more shape costs
 	doubt     = 4  // a walk assumes that what is looked for is everywhere in the order
+
+	walkMost   = 30_000 // where it turns out not to be, no more than this is lost
+	glanceMost = 1_000  // and no more than so many messages
+	riskMost   = 40_000 // what ranges leave of each shape may lie behind all else, so that less is read if all is
 )
 
-// planLetters reads the shapes that a filter leaves and chooses the way.
-func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, limit int) (p letterPlan, err error) {
-	p = letterPlan{tenant: tenant, filter: f, order: o, all: f.shapeless()}
+// planLetters chooses how to find letters from the first one on.
+func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, limit int) (letterPlan, error) {
+	return j.planAfter(ctx, tenant, f, o, LetterPlace{}, limit)
+}
+
+// planAfter reads the shapes that a filter leaves behind a place and chooses the way.
+func (j *Journal) planAfter(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (p letterPlan, err error) {
+	p = letterPlan{tenant: tenant, filter: f, order: o, all: f.shapeless(), looks: textMost}
 	if p.all {
 		return p, j.planAll(ctx, &p)
 	}
-	var all int64
-	if p.shapes, all, err = j.shapes(ctx, tenant, f); err != nil || p.nothing() {
+	if err := j.readShapes(ctx, &p, after); err != nil || p.nothing() {
 		return p, err
 	}
-	p.fold()
-	total := p.letters()
-	p.all = total == all
 	if f.keyed() {
 		p.way = byKey
 		return p, nil
 	}
-	sizes, err := j.probe(ctx, &p)
-	if err != nil {
+	if p.sizes, err = j.probe(ctx, &p); err != nil {
 		return p, err
 	}
-	p.choose(sizes, total, all, int64(limit))
+	p.choose(int64(limit))
+	p.orWalk(int64(limit))
 	return p, nil
 }
 
+// readShapes sets the shapes that have letters behind a place.
+func (j *Journal) readShapes(ctx context.Context, p *letterPlan, after LetterPlace) (err error) {
+	if p.shapes, p.whole, err = shapesOf(ctx, j.finding, p.tenant, p.filter, p.order); err != nil {
+		return err
+	}
+	p.all = p.letters() == p.whole
+	p.fold()
+	p.narrow(after)
+	return nil
+}
+
 // planAll chooses the way where all shapes are left.
-func (j *Journal) planAll(ctx context.Context, p *letterPlan) error {
+func (j *Journal) planAll(ctx context.Context, p *letterPlan) (err error) {
 	if p.way = byKey; p.filter.keyed() {
 		return nil
 	}
-	sizes, err := j.probe(ctx, p)
+	if p.sizes, err = j.probe(ctx, p); err != nil {
+		return err
+	}
 	p.way = walking
 	least := int64(probeMost)
-	for column, n := range sizes {
+	for column, n := range p.sizes {
 		if n < least && column != p.order.Column {
 			p.way, p.column, least = byRange, column, n
 		}
 	}
+	if len(p.sizes) > 0 {
+		p.most = walkMost
+	}
+	if p.order.Column != BySeen || p.filter.DeadTo.IsZero() {
+		return nil
+	}
+	var lag int64
+	err = j.finding.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
+	p.span = span{math.MinInt64, p.seenUntil(&shape{lag: lag})}
 	return err
 }
 
@@ -95,6 +129,9 @@ func (f *LetterFilter) shapeless() bool {
 
 // fold makes an end of the time of death that all shapes share the filter's own.
 func (p *letterPlan) fold() {
+	if len(p.shapes) == 0 {
+		return
+	}
 	until := p.shapes[0].until
 	for _, s := range p.shapes {
 		if !s.until.Equal(until) {
@@ -180,47 +217,60 @@ func (p *letterPlan) probe(ctx context.Context, q interface {
 	return sizes, nil
 }
 
-// choose sets the way that reads least, and of about the same those that are sure to.
-func (p *letterPlan) choose(sizes map[LetterColumn]int64, total, all, limit int64) {
-	part := p.remainder(sizes, all)
+// choose sets the way that is sure to read least, but for a walk.
+func (p *letterPlan) choose(limit int64) {
+	part := p.remainder()
 	p.way = byShapes
-	sure := total
+	sure, merge := int64(0), limit
+	for i := range p.shapes {
+		s := &p.shapes[i]
+		left := s.left()
+		n := int64(2 / part)
+		if s.check {
+			n *= 20
+		}
+		sure += seek + left
+		merge += seek + min(left, n)
+	}
 	if !p.bounded() {
-		for column, n := range sizes {
+		for column, n := range p.sizes {
 			if n < probeMost && n < sure {
 				p.way, p.column, sure = byRange, column, n
 			}
 		}
 	}
-	merge := int64(0)
-	for _, s := range p.shapes {
-		n := int64(float64(limit) / part)
-		if s.check {
-			n *= 20
-		}
-		merge += seek + min(s.letters, n)
+	if merge < sure && sure > quickWalk && (part == 1 || sure > riskMost) {
+		p.way = merging
 	}
-	if merge < sure {
-		p.way, sure = merging, merge
+}
+
+// orWalk walks instead where what is looked for may be close together.
+func (p *letterPlan) orWalk(limit int64) {
+	sure := int64(0)
+	for i := range p.shapes {
+		sure += p.shapes[i].left()
 	}
-	walk := int64(doubt * float64(limit) * float64(all) / (float64(total) * part))
+	if p.way == byRange {
+		sure = min(sure, p.sizes[p.column])
+	}
+	walk := int64(doubt * float64(limit) * float64(p.whole) / (float64(p.letters()) * p.remainder()))
 	if p.bounded() || walk >= sure || sure <= sureMost && walk > quickWalk {
 		return
 	}
-	p.way = walking
+	p.way, p.most = walking, walkMost
 }
 
 // remainder guesses which part of the letters is left by the ranges that are not of
 // the order itself.
-func (p *letterPlan) remainder(sizes map[LetterColumn]int64, all int64) float64 {
+func (p *letterPlan) remainder() float64 {
 	part := 1.0
-	for column, n := range sizes {
+	for column, n := range p.sizes {
 		switch {
 		case column == p.order.Column:
 		case n < probeMost:
-			part *= float64(n+1) / float64(all+1)
+			part *= float64(n+1) / float64(p.whole+1)
 		default:
-			part *= max(0.1, min(1, float64(n)/float64(all)))
+			part *= max(0.1, min(1, float64(n)/float64(p.whole)))
 		}
 	}
 	if p.filter.replayed() {

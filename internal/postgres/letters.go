@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"time"
 
@@ -67,7 +69,7 @@ type LetterPlace struct {
 func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (found []FoundLetter, more bool, last LetterPlace, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	plan, err := j.planLetters(ctx, tenant, f, o, limit+1)
+	plan, err := j.planAfter(ctx, tenant, f, o, after, limit+1)
 	if err != nil || plan.nothing() {
 		return nil, false, after, maybeUnavailable(err)
 	}
@@ -82,12 +84,50 @@ func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o 
 	return found, more, places[len(places)-1], maybeUnavailable(err)
 }
 
-func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
+// places finds so many places after one. A walk that finds too few before it is given
+// up is gone on with in another way.
+func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) (found []LetterPlace, err error) {
+	if p.way == walking && p.most > 0 {
+		query, args := p.glance(after, limit)
+		if found, err = placesOf(ctx, j.finding, query, args); err != nil || len(found) == limit {
+			return found, err
+		}
+		if len(found) > 0 {
+			after = found[len(found)-1]
+		}
+		if p.whole > 0 {
+			p.narrow(after)
+		} else if err := j.readShapes(ctx, &p, after); err != nil {
+			return nil, err
+		}
+		p.choose(int64(limit - len(found)))
+	}
+	if p.nothing() {
+		return found, nil
+	}
+	look := j.placesBy
+	if p.checks() && p.way != byKey {
+		look = j.placesByText
+	}
+	rest, err := look(ctx, p, after, limit-len(found))
+	return append(found, rest...), err
+}
+
+// placesBy finds them in the way that was chosen.
+func (j *Journal) placesBy(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
+	if p.nothing() {
+		return nil, nil
+	}
 	return p.places(ctx, j.finding, after, limit)
 }
 
+// places finds them in the plan's way, however far it goes.
 func (p *letterPlan) places(ctx context.Context, q querier, after LetterPlace, limit int) ([]LetterPlace, error) {
 	query, args := p.statement(after, limit)
+	return placesOf(ctx, q, query, args)
+}
+
+func placesOf(ctx context.Context, q querier, query string, args []any) ([]LetterPlace, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -100,14 +140,27 @@ func (p *letterPlan) places(ctx context.Context, q querier, after LetterPlace, l
 		if err := rows.Scan(&id, &value); err != nil {
 			return nil, err
 		}
-		place := LetterPlace{Run: background.RunID(id)}
-		switch v := value.(type) {
-		case time.Time:
-			place.Value = v.UnixMicro()
-		case int64:
-			place.Value = v
-		}
-		out = append(out, place)
+		out = append(out, placeAt(id, value))
 	}
 	return out, rows.Err()
+}
+
+// placeAt is a place as the order's column gives it.
+func placeAt(id uuid.UUID, value any) LetterPlace {
+	place := LetterPlace{Run: background.RunID(id)}
+	switch v := value.(type) {
+	case time.Time:
+		place.Value = v.UnixMicro()
+	case int64:
+		place.Value = v
+	}
+	return place
+}
+
+// compare tells which of two places comes first.
+func (o LetterOrder) compare(a, b LetterPlace) int {
+	if o.Descending {
+		a, b = b, a
+	}
+	return cmp.Or(cmp.Compare(a.Value, b.Value), bytes.Compare(a.Run[:], b.Run[:]))
 }

@@ -54,17 +54,20 @@ func draw(d *rand.Rand, n int) []filed {
 func keep(t *testing.T, db *sql.DB, letters []filed) {
 	t.Helper()
 	for _, f := range letters {
-		constant, text := f.message, ""
+		constant, text, grams := f.message, "", "{}"
 		if !f.whole {
-			constant, text = "account \x01 closed", f.message
+			constant, text, grams = "account \x01 closed", f.message, "{0}" // as those from before, whatever they contain
+			if f.run[15]%4 > 0 {
+				grams = postgres.GramsOf("acme", text, constant)
+			}
 		}
 		digest := fmt.Sprintf("%q", []any{f.standing, f.queue, f.currency, constant, f.replayedBy, f.held, f.unresolved})
 		if _, err := db.Exec(`WITH s AS (
 			INSERT INTO recourse.letter_shapes (digest, tenant, standing, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, whole, replayed_by, held, unresolved, eligible, review)
 			VALUES (sha256($1), 'acme', $2, $3, $4, $3, '', '', '', '', $5, $6, $6, $7, $8, $9, $10, false, false) ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest RETURNING id)
-			INSERT INTO recourse.letters SELECT $11, 'acme', s.id, '', '', $12, $13, $14, $15, $16, $17, 1, $18 FROM s`,
+			INSERT INTO recourse.letters SELECT $11, 'acme', s.id, '', '', $12, $13, $14, $15, $16, $17, 1, $18, 0, $19 FROM s`,
 			[]byte(digest), f.standing, f.queue[:1], f.queue, f.currency, constant, f.whole, f.replayedBy, f.held, f.unresolved,
-			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text); err != nil {
+			f.run, f.escrow, f.dead, f.seen, f.amount, f.attempts, f.replays, text, grams); err != nil {
 			t.Fatal(err)
 		}
 	}

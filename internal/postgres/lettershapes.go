@@ -11,9 +11,16 @@ import (
 type shape struct {
 	id       int64
 	letters  int64
-	standing string
+	standing string // when they are counted
+	family   string // and queue, when they are asked when they expire
+	queue    string
 	check    bool      // its letters' messages differ: whether one contains the text is to be looked at
 	until    time.Time // and at or before this; zero: whenever
+	constant string    // of the messages, when they are to be looked at
+	span     span      // of the order's column, which no letter of the shape lies outside of
+	share    float64   // guessed part of its letters in it
+	dead     span      // between which its letters died
+	lag      int64     // no letter of it was seen longer than this after its death, in microseconds
 }
 
 // conditions collects parts of a WHERE clause with their arguments.
@@ -35,16 +42,52 @@ func (c *conditions) add(condition string, value any) {
 
 func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
 
-// shapes finds the shapes of a tenant that a filter leaves, and how many letters the
-// tenant has in all.
-func (j *Journal) shapes(ctx context.Context, tenant string, f LetterFilter) (left []shape, all int64, err error) {
-	return shapesOf(ctx, j.finding, tenant, f)
+// shapesOf finds the shapes of a tenant that a filter leaves: with where they lie in an
+// order, or when none is given with their standing; and how many letters the tenant has
+// in all.
+func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter, o LetterOrder) (left []shape, all int64, err error) {
+	c := f.ofShapes(tenant)
+	r := shapeRows{}
+	r.ints("id", func(s *shape, v int64) { s.id = v })
+	r.ints("letters", func(s *shape, v int64) { s.letters = v })
+	if f.Shape.Text != "" {
+		inAll := "strpos(constant, " + c.arg(f.Shape.Text) + ") > 0"
+		c.parts = append(c.parts, "("+inAll+" OR NOT whole)")
+		r.ints("(NOT "+inAll+")::int", func(s *shape, v int64) { s.check = v == 1 })
+		r.texts("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *shape, v string) { s.constant = v })
+	}
+	if o.Column == "" {
+		r.texts("standing", func(s *shape, v string) { s.standing = v })
+	} else {
+		r.ints(bounds[o.Column][0], func(s *shape, v int64) { s.span.low = v })
+		r.ints(bounds[o.Column][1], func(s *shape, v int64) { s.span.high = v })
+	}
+	if !f.DeadFrom.IsZero() || !f.DeadTo.IsZero() || f.expires() {
+		r.ints("first_dead", func(s *shape, v int64) { s.dead.low = v })
+		r.ints("last_dead", func(s *shape, v int64) { s.dead.high = v })
+		r.ints("most_lag", func(s *shape, v int64) { s.lag = v })
+	}
+	if f.expires() {
+		r.texts("family", func(s *shape, v string) { s.family = v })
+		r.texts("queue", func(s *shape, v string) { s.queue = v })
+	}
+	if left, all, err = r.read(ctx, q, c); err != nil {
+		return nil, 0, err
+	}
+	lasting := left[:0]
+	for _, s := range left {
+		if f.lasts(&s) {
+			lasting = append(lasting, s)
+		}
+	}
+	return lasting, all, nil
 }
 
-func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter) (left []shape, all int64, err error) {
+// ofShapes is what the filter asks of shapes.
+func (f *LetterFilter) ofShapes(tenant string) *conditions {
 	var c conditions
-	c.add("tenant = ?", tenant)
-	c.parts = append(c.parts, "letters > 0")
+	c.args = append(c.args, tenant)
+	c.parts = append(c.parts, "true")
 	s := f.Shape
 	for _, is := range []struct{ column, value string }{
 		{"standing", s.Standing}, {"family", s.Family}, {"queue", s.Queue}, {"job_type", s.JobType}, {"outcome", s.Outcome}, {"reason_code", s.Reason},
@@ -74,41 +117,18 @@ func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter) (le
 	if f.expires() { // what may be unknown and what is held is kept
 		c.parts = append(c.parts, "NOT unresolved AND NOT held AND standing = 'open'")
 	}
-	check := "false"
-	if s.Text != "" {
-		inAll := "strpos(constant, " + c.arg(s.Text) + ") > 0"
-		check = "NOT " + inAll
-		c.parts = append(c.parts, "("+inAll+" OR NOT whole)")
-	}
-	rows, err := q.QueryContext(ctx, `SELECT id, letters, standing, family, queue, `+check+`,
-  (SELECT coalesce(sum(letters), 0) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0)
-FROM recourse.letter_shapes WHERE `+c.String(), c.args...)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var one shape
-		var family, queue string
-		if err := rows.Scan(&one.id, &one.letters, &one.standing, &family, &queue, &one.check, &all); err != nil {
-			return nil, 0, err
-		}
-		if f.lasts(&one, family, queue) {
-			left = append(left, one)
-		}
-	}
-	return left, all, rows.Err()
+	return &c
 }
 
 func (f *LetterFilter) expires() bool { return !f.ExpiresUntil.IsZero() }
 
 // lasts sets when letters of a shape must have died to expire when the filter says.
 // It is false when none of them ever does.
-func (f *LetterFilter) lasts(s *shape, family, queue string) bool {
+func (f *LetterFilter) lasts(s *shape) bool {
 	if !f.expires() {
 		return true
 	}
-	kept, ends := f.Lifetime(family, queue)
+	kept, ends := f.Lifetime(s.family, s.queue)
 	if !ends {
 		return false
 	}

@@ -68,12 +68,15 @@ SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6:
 WITH gone AS (
   DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])
 )
-INSERT INTO recourse.letters AS l (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text)
-SELECT * FROM unnest($2::uuid[],$3::text[],$4::bigint[],$5::text[],$6::text[],$7::text[],$8::timestamptz[],$9::timestamptz[],$10::bigint[],$11::bigint[],$12::int[],$13::int[],$14::int[],$15::text[])
+INSERT INTO recourse.letters AS l (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
+SELECT run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams::int[]
+FROM unnest($2::uuid[],$3::text[],$4::bigint[],$5::text[],$6::text[],$7::text[],$8::timestamptz[],$9::timestamptz[],$10::bigint[],$11::bigint[],$12::int[],$13::int[],$14::int[],$15::text[],$16::text[])
+  AS u(run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
 ON CONFLICT (run_id) DO UPDATE SET shape = excluded.shape, submission = excluded.submission, last_seen_at = excluded.last_seen_at, amount = excluded.amount,
-  at_risk = excluded.at_risk, attempts = excluded.attempts, replays = excluded.replays, bell = excluded.bell, error_text = excluded.error_text
-WHERE (l.shape, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.bell, l.error_text)
-  IS DISTINCT FROM (excluded.shape, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk, excluded.attempts, excluded.replays, excluded.bell, excluded.error_text)`
+  at_risk = excluded.at_risk, attempts = excluded.attempts, replays = excluded.replays, bell = excluded.bell, error_text = excluded.error_text,
+  grams = excluded.grams
+WHERE (l.shape, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.bell, l.error_text, l.grams)
+  IS DISTINCT FROM (excluded.shape, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk, excluded.attempts, excluded.replays, excluded.bell, excluded.error_text, excluded.grams)`
 )
 
 // writeLetters brings the letters of dead runs up to date and gives the number of
@@ -92,7 +95,7 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	gone, kept := newColumns(1, 0), newColumns(14, len(found))
+	gone, kept := newColumns(1, 0), newColumns(15, len(found))
 	for i := range found {
 		d := &found[i]
 		if background.Letter(d.Letter) == background.LetterPurged {
@@ -112,11 +115,14 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 		kept.int(int64(d.Attempts))
 		kept.int(int64(d.replays))
 		kept.int(int64(d.Bell))
-		if shapes[i].whole {
+		if shapes[i].whole { // which holds all of the message
 			kept.str("")
-		} else {
-			kept.str(strings.ToLower(d.ErrorText))
+			kept.str("{}")
+			continue
 		}
+		message := strings.ToLower(d.ErrorText)
+		kept.str(message)
+		kept.str(arrayOf(gramsOf(d.Tenant, message, shapes[i].constant)))
 	}
 	_, err = tx.ExecContext(ctx, lettersSQL, append(gone.args(), kept.args()...)...)
 	return len(cases), err
