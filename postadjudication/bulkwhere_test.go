@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
 // where asks for a plan of the letters that meet a condition.
@@ -147,4 +148,34 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	if _, err := r.PlanBulk(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
 		t.Errorf("all beside a condition: %v", err)
 	}
+}
+
+// A letter is planned as it was when it met the condition: what anybody does with it
+// behind that look leaves it alone.
+func TestALetterThatChangesBehindTheLookIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.deadAll(0, 3, func(Call) Answer { return refused() })
+	like := r.planned(everything(BulkFork))
+	var moved background.RunID
+	plan, items := r.inPieces(like, LetterFilter{}, 2, 0, func(ctx context.Context, l postgres.FoundLetter) (bool, error) {
+		if !moved.IsZero() {
+			return !l.Review, nil
+		}
+		moved = l.Run.ID
+		yes := true
+		_, err := r.Mark(ctx, "acme", moved, MarkRequest{Actor: "user:eve", Reason: "wait", ManualReviewRequired: &yes})
+		return !l.Review, err
+	})
+	if len(items) != 3 || items[0].Run != moved {
+		t.Fatalf("%+v", items)
+	}
+	if b := r.ran(plan); b.Progress.Done != 2 || b.Progress.PlanStale != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if stale := r.bulkItems(plan.ID, "plan_stale"); len(stale) != 1 || stale[0].Run != moved {
+		t.Errorf("%+v", stale)
+	}
+	r.atRest()
+	r.sound()
 }
