@@ -13,8 +13,7 @@ const meetingPage = 2_000
 // meeting takes in those of the next letters that meet the plan's condition; more tells
 // whether others may follow.
 func (p *planning) meeting(ctx context.Context, tx *sql.Tx, search *letterPlan, of BulkScope) (more bool, err error) {
-	size := int(min(of.Chunk, meetingPage))
-	places, err := search.places(ctx, tx, p.last, size)
+	places, err := search.places(ctx, tx, p.last, int(of.Chunk))
 	if err != nil || len(places) == 0 {
 		return false, err
 	}
@@ -42,5 +41,5 @@ func (p *planning) meeting(ctx context.Context, tx *sql.Tx, search *letterPlan, 
 		}
 	}
 	p.last = places[len(places)-1]
-	return len(places) == size, nil
+	return int64(len(places)) == of.Chunk, nil
 }

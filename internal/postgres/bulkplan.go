@@ -51,6 +51,9 @@ type BulkScope struct {
 func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planLimit)
 	defer cancel()
+	if of.Meets != nil {
+		of.Chunk = min(of.Chunk, meetingPage)
+	}
 	search, err := j.planLetters(ctx, b.Tenant, of.Filter, LetterOrder{Column: ByDeath}, int(of.Chunk))
 	if err != nil {
 		return b, unavailable(err)
