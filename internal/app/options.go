@@ -72,7 +72,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
-	f.BoolVar(&o.Brake.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
+	bindBrake(f, &o.Brake)
 	o.Retention.bind(f)
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
@@ -106,6 +106,9 @@ func (o *Options) check() error {
 		return wrong("--time-limit must be positive")
 	}
 	if _, err := o.Retention.rules(); err != nil {
+		return err
+	}
+	if err := checkBrake(o.Brake); err != nil {
 		return err
 	}
 	return o.checkListen()

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func TestBrakeThresholdsAreFlags(t *testing.T) {
+	t.Parallel()
+	rule := func(share, attempts, cases int, window time.Duration) postadjudication.BrakeRule {
+		return postadjudication.BrakeRule{Share: share, Attempts: attempts, Cases: cases, Window: window}
+	}
+	for flags, want := range map[string]struct {
+		rule postadjudication.BrakeRule
+		word string // of the refusal; empty: accepted
+	}{
+		"": {rule(50, 20, 10, time.Second), ""},
+		"--brake-share=80 --brake-attempts=40 --brake-cases=5 --brake-window=2s": {rule(80, 40, 5, 2*time.Second), ""},
+		"--brake-share=100 --brake-cases=1":                                      {rule(100, 20, 1, time.Second), ""},
+		"--brake-share=0":                                                        {word: "1 to 100"},
+		"--brake-share=101":                                                      {word: "1 to 100"},
+		"--brake-share=half":                                                     {word: "1 to 100"},
+		"--brake-cases=0":                                                        {word: "1 to 4096"},
+		"--brake-cases=-3":                                                       {word: "1 to 4096"},
+		"--brake-attempts=0":                                                     {word: "1 to 4096"},
+		"--brake-attempts=5000":                                                  {word: "1 to 4096"},
+		"--brake-window=0s":                                                      {word: "100ms to 1m0s"},
+		"--brake-window=99ms":                                                    {word: "100ms to 1m0s"},
+		"--brake-window=61s":                                                     {word: "100ms to 1m0s"},
+		"--brake-window=2":                                                       {word: "100ms to 1m0s"},
+		"--brake-cases=30":                                                       {word: "--brake-attempts"},
+		"--brake-attempts=5":                                                     {word: "--brake-cases"},
+	} {
+		var o Options
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		o.Bind(f)
+		err := f.Parse(strings.Fields(flags))
+		if err == nil {
+			o.DatabaseURL, o.RedisURL, o.EscrowURL = "postgres://u@h/d", "redis://h", "http://h"
+			err = o.check()
+		}
+		switch {
+		case want.word == "" && (err != nil || o.Brake != want.rule):
+			t.Errorf("%q: %+v, %v", flags, o.Brake, err)
+		case want.word != "" && (err == nil || !strings.Contains(err.Error(), want.word)):
+			t.Errorf("%q: %v", flags, err)
+		}
+	}
+}
+
+func TestBrakeThresholdsWithoutFlagsAreCheckedToo(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []postadjudication.BrakeRule{{Share: -1}, {Share: 101}, {Cases: -1}, {Attempts: 5000}, {Window: time.Millisecond}, {Window: time.Hour}, {Attempts: 3, Cases: 4}, {Attempts: 5}, {Cases: 21}} {
+		o := sound()
+		o.Brake = bad
+		if err := o.check(); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	o := sound()
+	o.Brake = postadjudication.BrakeRule{Share: 70} // the rest has its default
+	if err := o.check(); err != nil {
+		t.Error(err)
+	}
+}
