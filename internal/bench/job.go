@@ -59,7 +59,7 @@ func obey(out io.Writer) (bool, error) {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return true, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), j.patience())
 	defer cancel()
 	m, err := j.do(ctx)
 	if err != nil {
@@ -68,5 +68,11 @@ func obey(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// patience is how long one job may take.
-const patience = 10 * time.Minute
+// patience is how long one job may take. To the thousandth pages of lists it is a long
+// way.
+func (j job) patience() time.Duration {
+	if j.Workload == lettering {
+		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
+	}
+	return 10 * time.Minute
+}

@@ -15,17 +15,12 @@ import (
 
 // Pages that are measured are of lettersPage letters, each so many times, but fewer
 // where there are few letters. The deep one is the thousandth, or behind half of the
-// letters where there are fewer; to get there takes longest, and orders that are like
-// another one's are measured at the hundredth.
+// letters where there are fewer; to get there takes longest.
 const (
 	lettersPage  = 100
 	lettersTimes = 20
+	lettersDeep  = 1000
 )
-
-var lettersDeep = map[postadjudication.LetterSort]int{
-	postadjudication.NewestFirst: 1000, postadjudication.HighestAmount: 1000,
-	postadjudication.OldestFirst: 100, postadjudication.LowestAmount: 100, postadjudication.MostAttempts: 100, postadjudication.LastSeen: 100,
-}
 
 // lettersFilter is a filter with its name in the table.
 type lettersFilter struct {
@@ -125,7 +120,7 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersF
 	if err != nil {
 		return err
 	}
-	skip := min(int(count.Total)/2, lettersDeep[sort]*lettersPage)
+	skip := min(int(count.Total)/2, lettersDeep*lettersPage)
 	for walk := q; skip >= lettersPage; {
 		walk.Limit = min(skip, 1000)
 		page, err := s.Letters(ctx, lettersTenant, walk)

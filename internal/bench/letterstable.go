@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -10,10 +12,12 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// lettersLimit is how long a page may take, in milliseconds.
+const lettersLimit = 50.0
+
 // writeLetters writes, for each filter, the 95th percentiles of the first page and of
-// a deep one in each order, and the worst of all.
+// a deep one in each order; and those that take too long, with their medians.
 func writeLetters(out io.Writer, all []result) error {
-	var perPage []float64
 	for _, r := range all {
 		if r.Workload != lettering {
 			continue
@@ -21,32 +25,67 @@ func writeLetters(out io.Writer, all []result) error {
 		if err := writeQuestions(out, r); err != nil {
 			return err
 		}
-		t := table.NewWriter()
-		t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPage, r.Metrics[perSecond]))
-		head := table.Row{"filter", "count"}
-		for _, s := range postadjudication.LetterSorts {
-			head = append(head, string(s))
+		if err := writePages(out, r); err != nil {
+			return err
 		}
-		t.AppendHeader(head)
-		for _, f := range lettersFilters(time.Time{}, "") {
-			row := table.Row{f.name, fmt.Sprintf("%.1f", r.Metrics["count|"+f.name])}
-			for _, s := range postadjudication.LetterSorts {
-				key := f.name + "|" + string(s)
-				first, deep := r.Metrics[key+"|first|p95"], r.Metrics[key+"|deep|p95"]
-				row, perPage = append(row, fmt.Sprintf("%.1f / %.1f", first, deep)), append(perPage, first, deep)
-			}
-			t.AppendRow(row)
-		}
-		if _, err := fmt.Fprintf(out, "%s\n", t.Render()); err != nil {
+		if err := writeSlow(out, r); err != nil {
 			return err
 		}
 	}
-	over, worst := 0, 0.0
-	for _, ms := range perPage {
-		if worst = max(worst, ms); ms > 50 {
-			over++
+	return nil
+}
+
+func writePages(out io.Writer, r result) error {
+	t := table.NewWriter()
+	t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPage, r.Metrics[perSecond]))
+	head := table.Row{"filter", "count"}
+	for _, s := range postadjudication.LetterSorts {
+		head = append(head, string(s))
+	}
+	t.AppendHeader(head)
+	for _, f := range lettersFilters(time.Time{}, "") {
+		row := table.Row{f.name, fmt.Sprintf("%.1f", r.Metrics["count|"+f.name])}
+		for _, s := range postadjudication.LetterSorts {
+			key := f.name + "|" + string(s)
+			row = append(row, fmt.Sprintf("%.1f / %.1f", r.Metrics[key+"|first|p95"], r.Metrics[key+"|deep|p95"]))
+		}
+		t.AppendRow(row)
+	}
+	_, err := fmt.Fprintf(out, "%s\n", t.Render())
+	return err
+}
+
+// slowPage is one that takes longer than lettersLimit.
+type slowPage struct {
+	filter, sort, page string
+	p50, p95           float64
+}
+
+// slowPages are those of a result, the slowest first, and of how many.
+func slowPages(r result) (slow []slowPage, all int) {
+	for _, f := range lettersFilters(time.Time{}, "") {
+		for _, s := range postadjudication.LetterSorts {
+			for _, page := range []string{"first", "deep"} {
+				key := f.name + "|" + string(s) + "|" + page
+				one := slowPage{f.name, string(s), page, r.Metrics[key+"|p50"], r.Metrics[key+"|p95"]}
+				if all++; one.p95 > lettersLimit {
+					slow = append(slow, one)
+				}
+			}
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d of %d over 50 ms; the worst %.1f ms\n\n", over, len(perPage), worst)
+	slices.SortFunc(slow, func(a, b slowPage) int { return cmp.Compare(b.p95, a.p95) })
+	return slow, all
+}
+
+func writeSlow(out io.Writer, r result) error {
+	slow, all := slowPages(r)
+	t := table.NewWriter()
+	t.SetTitle(fmt.Sprintf("%d of %d pages over %.0f ms p95", len(slow), all, lettersLimit))
+	t.AppendHeader(table.Row{"filter", "order", "page", "p50 ms", "p95 ms"})
+	for _, s := range slow {
+		t.AppendRow(table.Row{s.filter, s.sort, s.page, fmt.Sprintf("%.1f", s.p50), fmt.Sprintf("%.1f", s.p95)})
+	}
+	_, err := fmt.Fprintf(out, "%s\n", t.Render())
 	return err
 }
