@@ -36,6 +36,7 @@ type letterPlan struct {
 	column LetterColumn // of byRange
 
 	span  span                   // of the order's column, in which all that is looked for lies
+	spans bool                   // that is known
 	sizes map[LetterColumn]int64 // of the filter's ranges, up to probeMost
 	whole int64                  // letters of the tenant; 0 while shapes were not read
 	most  int                    // entries after which a walk is given up; 0 for none
@@ -118,7 +119,7 @@ func (j *Journal) planAll(ctx context.Context, p *letterPlan) (err error) {
 	}
 	var lag int64
 	err = j.finding.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
-	p.span = span{math.MinInt64, p.seenUntil(&shape{lag: lag})}
+	p.spans, p.span = true, span{math.MinInt64, p.seenUntil(&shape{lag: lag})}
 	return err
 }
 

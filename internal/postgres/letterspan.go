@@ -61,7 +61,7 @@ func (p *letterPlan) narrow(after LetterPlace) {
 			room.low = max(room.low, after.Value)
 		}
 	}
-	p.span = span{math.MaxInt64, math.MinInt64}
+	p.spans, p.span = true, span{math.MaxInt64, math.MinInt64}
 	left := p.shapes[:0]
 	for _, s := range p.shapes {
 		full := s.span
@@ -114,7 +114,7 @@ func (s *shape) left() int64 { return 1 + int64(float64(s.letters)*s.share) }
 
 // bound restricts l to a span of the order, where that says anything.
 func (p *letterPlan) bound(c *conditions) {
-	if p.span == (span{}) {
+	if !p.spans {
 		return
 	}
 	for _, is := range []struct {
