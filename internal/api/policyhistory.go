@@ -24,8 +24,8 @@ type policyHistoryOutput struct {
 
 func (a *API) policyHistoryOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-policy-versions", method: http.MethodGet, path: "/policies/{family}/history", action: access.Read, summary: "List the changes of a family's policy",
-		description: "From their receipts, the first one first. There is none while the policy is as configured.",
+		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "Tell the changes of a family's policy, from their receipts",
+		description: "The first one first. There is none while the policy is as configured.",
 	}, func(ctx context.Context, c Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {
 		found, err := a.service.PolicyHistory(ctx, c.Tenant, in.Family, in.After, in.Limit)
 		out := &policyHistoryOutput{}

@@ -47,6 +47,7 @@ type policyKeeper interface {
 	Policies(context.Context) ([]postadjudication.FamilyPolicy, error)
 	PolicyHistory(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error)
 	SetPolicy(context.Context, postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error)
+	ResetPolicy(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
 }
 
 type keyKeeper interface {
@@ -67,6 +68,7 @@ type ruleKeeper interface {
 	Rules(context.Context) ([]postadjudication.StandingRule, error)
 	SetRule(context.Context, postadjudication.RuleChange) (postadjudication.StandingRule, error)
 	TryRule(context.Context, postadjudication.Rule) (postadjudication.RuleTrial, error)
+	RuleHistory(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error)
 	DeleteRule(context.Context, postadjudication.RuleRemoval) (postadjudication.StandingRule, error)
 }
 

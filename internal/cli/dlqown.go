@@ -87,6 +87,11 @@ func (k *own) SetPolicy(ctx context.Context, q postadjudication.PolicyChange) (p
 	return k.Service.SetPolicy(ctx, q)
 }
 
+func (k *own) ResetPolicy(ctx context.Context, q postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.ResetPolicy(ctx, q)
+}
+
 func (k *own) Keys(ctx context.Context) ([]access.Key, error) {
 	return k.Service.Keys(ctx, k.tenant)
 }
@@ -136,6 +141,10 @@ func (k *own) SetRule(ctx context.Context, q postadjudication.RuleChange) (posta
 
 func (k *own) TryRule(ctx context.Context, r postadjudication.Rule) (postadjudication.RuleTrial, error) {
 	return k.Service.TryRule(ctx, k.tenant, r)
+}
+
+func (k *own) RuleHistory(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
+	return k.Service.RuleHistory(ctx, k.tenant, name, after, limit)
 }
 
 func (k *own) DeleteRule(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StandingRule, error) {

@@ -23,7 +23,7 @@ letter, and none more often than it says. It is one JSON object:
   {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.rulesList(), c.rulesTry(), c.rulesSet(), c.rulesDelete())
+	cmd.AddCommand(c.rulesList(), c.rulesTry(), c.rulesSet(), c.rulesDelete(), c.rulesHistory())
 	return cmd
 }
 
@@ -140,8 +140,8 @@ func (c *command) rulesDelete() *cobra.Command {
 			if err := needReason(cmd, r.reason); err != nil {
 				return err
 			}
-			if strings.HasPrefix(args[0], ".") || strings.ContainsAny(args[0], "/%?#") {
-				return usage(cmd, errors.New("NAME is no name of a rule: "+args[0]))
+			if err := ruleName(cmd, args[0]); err != nil {
+				return err
 			}
 			return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
 				was, err := k.DeleteRule(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
@@ -154,6 +154,14 @@ func (c *command) rulesDelete() *cobra.Command {
 	}
 	r.bind(cmd)
 	return cmd
+}
+
+// ruleName refuses what can't be the name of a rule, and would be another path at a server.
+func ruleName(cmd *cobra.Command, name string) error {
+	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/%?#") {
+		return usage(cmd, errors.New("NAME is no name of a rule: "+name))
+	}
+	return nil
 }
 
 func (c *command) tellRules(rules []postadjudication.StandingRule, answer any) error {

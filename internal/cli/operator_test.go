@@ -32,7 +32,7 @@ type operator struct {
 	tokens map[string]string // by role
 }
 
-var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true}
+var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true, "history": true}
 
 func (o *operator) dlq(role string, args ...string) said {
 	o.t.Helper()
@@ -284,6 +284,16 @@ func rules(t *testing.T, o *operator) {
 	}
 	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").wants(t, "another version", 1, "version")
 	o.did("admin", "rules", "delete", "night", "--reason", "no longer")
+	if told := o.did("auditor", "rules", "history", "night")["versions"].([]any); len(told) != 2 || told[1].(map[string]any)["deleted"] != true {
+		t.Errorf("%v", told)
+	}
+	if shown := o.dlq("auditor", "rules", "history", "night"); shown.code != 0 || !strings.Contains(shown.out, "no longer") {
+		t.Errorf("%+v", shown)
+	}
+	if none := o.did("auditor", "rules", "history", "day")["versions"].([]any); len(none) != 0 {
+		t.Errorf("%v", none)
+	}
+	o.dlq("auditor", "rules", "history", "../keys").wants(t, "no name", 2, "NAME")
 	o.dlq("admin", "rules", "delete", "night", "--reason", "again").wants(t, "no such rule", 1, "no rule night")
 }
 

@@ -25,7 +25,7 @@ they were submitted with. Each change is a version with a receipt.
 With --server a server is asked, with the key in $` + KeyVariable + `; a change takes an admin's.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.policyList(), c.policySet(), c.policyHistory())
+	cmd.AddCommand(c.policyList(), c.policySet(), c.policyReset(), c.policyHistory())
 	return cmd
 }
 
@@ -56,6 +56,9 @@ func showPolicies(s *screen.Screen, policies []postadjudication.FamilyPolicy) er
 		by := "as configured"
 		if p.Version > 0 {
 			by = fmt.Sprintf("version %d, %s: %s", p.Version, p.Actor, p.Reason)
+			if p.AsConfigured {
+				by = "as configured again, " + by
+			}
 		}
 		rows[i] = append([]string{p.Family}, append(policyCells(p.Policy), by)...)
 	}

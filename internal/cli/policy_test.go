@@ -59,6 +59,7 @@ func TestPolicyOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"policy frobnicate":                                         "frobnicate",
 		"policy list":                                               "--tenant is missing",
 		"policy list acme":                                          "too many",
+		"policy reset --tenant t":                                   "--actor and --reason",
 		"policy history":                                            "--tenant is missing",
 		"policy set --tenant t --max-attempts 4":                    "--actor and --reason",
 		"policy set --tenant t --actor a --reason b":                "nothing to set",

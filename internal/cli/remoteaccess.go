@@ -21,13 +21,18 @@ func (s *server) Policies(ctx context.Context) ([]postadjudication.FamilyPolicy,
 	return out.Policies, err
 }
 
+// versionsQuery asks for versions after one.
+func versionsQuery(after int64, limit int) url.Values {
+	return url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
+}
+
 func policyPath(family, verb string) string { return "/policies/" + url.PathEscape(family) + verb }
 
 func (s *server) PolicyHistory(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error) {
 	var out struct {
 		Versions []postadjudication.PolicyVersion `json:"versions"`
 	}
-	err := s.get(ctx, policyPath(family, "/history"), url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}, &out)
+	err := s.get(ctx, policyPath(family, "/history"), versionsQuery(after, limit), &out)
 	return out.Versions, err
 }
 
@@ -37,6 +42,14 @@ func (s *server) SetPolicy(ctx context.Context, q postadjudication.PolicyChange)
 		Policy    retrypolicy.Policy `json:"policy"`
 		IfVersion *int64             `json:"if_version,omitempty"`
 	}{because{q.Reason}, q.Policy, q.IfVersion}, &out)
+	return out, err
+}
+
+func (s *server) ResetPolicy(ctx context.Context, q postadjudication.PolicyReset) (out postadjudication.FamilyPolicy, err error) {
+	err = s.post(ctx, policyPath(q.Family, "/reset"), struct {
+		because
+		IfVersion *int64 `json:"if_version,omitempty"`
+	}{because{q.Reason}, q.IfVersion}, &out)
 	return out, err
 }
 

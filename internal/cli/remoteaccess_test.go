@@ -85,9 +85,16 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	if none := at("history", "--family", "none"); none.code != 0 || !strings.Contains(none.out, "was not changed") {
 		t.Errorf("%+v", none)
 	}
+	again := at("reset", "--reason", "as it was", "--if-version", "4", "--json")
+	again.wants(t, "reset", 0, "")
+	if now := again.object(t); now["version"] != 5.0 || now["policy"].(map[string]any)["max_retry_attempts"] != 3.0 {
+		t.Errorf("%v", now)
+	}
+	at("reset", "--reason", "x", "--if-version", "4").wants(t, "reset of an old version", 1, "version 5")
+	at("reset").wants(t, "no reason", 2, "--actor and --reason")
 	at("history", "--limit", "0").wants(t, "limit", 2, "limit")
 	here, there = p.run("", "policy", "list", "--tenant", "acme"), at("list")
-	if there.wants(t, "list", 0, ""); here.out != there.out || !strings.Contains(there.out, "version 4, user:root") {
+	if there.wants(t, "list", 0, ""); here.out != there.out || !strings.Contains(there.out, "as configured again, version 5, user:root") {
 		t.Errorf("the library says %s\nthe server %s", here.out, there.out)
 	}
 }

@@ -58,6 +58,14 @@ func (s *server) TryRule(ctx context.Context, r postadjudication.Rule) (out post
 	return out, err
 }
 
+func (s *server) RuleHistory(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
+	var out struct {
+		Versions []postadjudication.RuleVersion `json:"versions"`
+	}
+	err := s.get(ctx, rulePath(name, "/history"), versionsQuery(after, limit), &out)
+	return out.Versions, err
+}
+
 func (s *server) DeleteRule(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StandingRule, err error) {
 	err = s.post(ctx, rulePath(q.Name, "/delete"), ruleOrder{nil, q.Reason, q.IfVersion}, &out)
 	return out, err

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func (c *command) policyReset() *cobra.Command {
+	var o ordered
+	var family string
+	var ifVersion int64
+	cmd := &cobra.Command{
+		Use: "reset", Short: "Let a family's new runs have the policy that is configured again", Args: exactly(),
+		Long: `Let a family's new runs have the policy again that is configured, as before anybody set
+one: a change like any other, with its version and its receipt.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			q := postadjudication.PolicyReset{Family: family, Reason: o.reason}
+			if cmd.Flags().Changed("if-version") {
+				q.IfVersion = &ifVersion
+			}
+			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
+				now, err := k.ResetPolicy(ctx, q)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(now)
+				}
+				return showPolicies(screen.New(c.Out), []postadjudication.FamilyPolicy{now})
+			})
+		},
+	}
+	o.bind(cmd)
+	familyFlag(cmd.Flags(), &family)
+	cmd.Flags().Int64Var(&ifVersion, "if-version", 0, "only if this is the present version")
+	return cmd
+}
