@@ -32,7 +32,7 @@ func (m *Manager) Bell(ctx context.Context, r Run) error {
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryLimit))
 	failpoint.Hit(failpoint.BellAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		m.idle.ring()
+		m.waker.ring()
 		return nil
 	}
 	m.sweep.hurry()

@@ -10,25 +10,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// idlePolls is for how many polls a queue that was found empty is not asked again.
-const idlePolls = 2
+// idlePolls is for how many polls a queue that was found empty is not asked again,
+// and idlePause for how long where the bells of all processes are heard.
+const (
+	idlePolls = 2
+	idlePause = 50 * time.Millisecond
+)
 
 // idleRounds is for how many of these times a caller waits while another watches.
 const idleRounds = 10
 
 // idle spares Redis the question that every asynq server asks about every queue at
 // every poll. A queue that one server found empty is not asked again by any of this
-// process for a few milliseconds, unless a bell rings here. Meanwhile servers wait
-// in their question rather than ask it again and again.
+// process for a while, unless a bell is heard. Meanwhile servers wait in their question
+// rather than ask it again and again.
 type idle struct {
 	redis.UniversalClient
-	pause time.Duration
+	poll  time.Duration
 	now   func() time.Time
 	lost  func() // called when a task may have been taken by a question without an answer
 
 	mu      sync.Mutex
+	pause   time.Duration
 	askAt   map[string]time.Time // by queue: empty before
-	rung    int                  // bells of this process
+	rung    int                  // bells that were heard
 	waiting int                  // callers held back
 	watched bool                 // one of them watches
 	changed chan struct{}        // closed to let them go
@@ -36,7 +41,7 @@ type idle struct {
 
 func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *idle {
 	return &idle{
-		UniversalClient: c, pause: idlePolls * poll, now: now, lost: func() {},
+		UniversalClient: c, poll: poll, pause: idlePolls * poll, now: now, lost: func() {},
 		askAt: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
@@ -138,6 +143,18 @@ func (i *idle) leave(watched bool) {
 	if watched {
 		i.watched = false
 	}
+}
+
+// hears sets whether the bells of all processes are heard, and lets all queues be
+// asked: bells may have been missed before, and will be missed from now on.
+func (i *idle) hears(all bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.pause = idlePolls * i.poll; all {
+		i.pause = max(i.pause, idlePause)
+	}
+	i.rung++
+	i.rouse()
 }
 
 // ring lets all queues be asked at once.

@@ -26,7 +26,7 @@ type Config struct {
 	Servers    int           // asynq servers, each dequeues one task per round trip; 4
 	Deliveries int           // deliveries held at one time, waiting ones included; max(400, 4*Slots)
 	Shards     int           // queues of each family; 2
-	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two; 5ms
+	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
 	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
 	SweepEvery time.Duration // how often the sweeper looks; 1s
 	BeatEvery  time.Duration // how often this process shows that it lives; 1s
@@ -57,6 +57,7 @@ type Manager struct {
 
 	slots   *slots
 	engaged *engagements
+	waker   *waker
 	health  *health
 	promote *promoter
 	sweep   *sweeper
@@ -113,6 +114,7 @@ func New(cfg Config) (*Manager, error) {
 		stopped:   make(chan struct{}),
 		crew:      newCrew(),
 	}
+	m.waker = &waker{redis: shared, name: cfg.NewID().String(), idle: shared, log: cfg.Logger}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.bereave
@@ -209,6 +211,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	working, endWork := context.WithCancel(ctx)
 	defer endWork()
+	organs.Go(func() { m.waker.hear(working) })
 	organs.Go(func() { m.sweep.run(working) })
 	organs.Go(func() { m.observe.run(working) })
 	organs.Go(func() { m.mirrors.run(working) })
@@ -250,6 +253,7 @@ func (m *Manager) Close() error {
 			<-m.stopped
 		}
 		m.promote.close()
+		m.waker.close()
 		m.end()
 		m.work.Wait()
 		m.crew.close()

@@ -101,6 +101,6 @@ func (m *Manager) promoteNow(queue, taskID string) error {
 	if err := m.inspector.RunTask(queue, taskID); err != nil {
 		return err
 	}
-	m.idle.ring()
+	m.waker.ring()
 	return nil
 }
