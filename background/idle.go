@@ -26,9 +26,9 @@ const idleRounds = 10
 // rather than ask it again and again.
 type idle struct {
 	redis.UniversalClient
-	poll  time.Duration
-	now   func() time.Time
-	lost  func() // called when a task may have been taken by a question without an answer
+	poll time.Duration
+	now  func() time.Time
+	lost func() // called when a task may have been taken by a question without an answer
 
 	mu      sync.Mutex
 	pause   time.Duration
