@@ -71,9 +71,6 @@ func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilte
 // countByText counts what can be counted by the grams of a text, and gives the plan
 // for what is left.
 func (p *letterPlan) countByText(ctx context.Context, q querier, into map[int64][3]int64) (letterPlan, error) {
-	if !p.checks() || p.filter.keyed() {
-		return *p, nil
-	}
 	mine, others, able := p.byText()
 	if able {
 		var err error

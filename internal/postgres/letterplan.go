@@ -48,15 +48,15 @@ func (p *letterPlan) nothing() bool { return len(p.shapes) == 0 && !p.all }
 // Entries of an index that a search may read are what it costs. A range that fewer
 // letters are in than probeMost is worth starting from.
 const (
-	probeMost = 20_000
+	probeMost = 10_000
 	sureMost  = 8_000 // a cost that is certain is preferred up to here
 	quickWalk = 1_000
 	seek      = 20 // entries that one more shape costs
 	doubt     = 4  // a walk assumes that what is looked for is everywhere in the order
 
-	walkMost   = 30_000 // where it turns out not to be, no more than this is lost
-	glanceMost = 1_000  // and no more than so many messages
-	riskMost   = 40_000 // what ranges leave of each shape may lie behind all else, so that less is read if all is
+	walkMost   = 100_000 // where it turns out not to be, no more than this is lost
+	glanceMost = 1_000   // and no more than so many messages
+	riskMost   = 200_000 // what ranges leave of each shape may lie behind all else, so that less is read if all is
 )
 
 // planLetters chooses how to find letters from the first one on.

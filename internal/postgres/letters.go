@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -84,32 +85,56 @@ func (j *Journal) Letters(ctx context.Context, tenant string, f LetterFilter, o 
 	return found, more, places[len(places)-1], maybeUnavailable(err)
 }
 
-// places finds so many places after one. A walk that finds too few before it is given
-// up is gone on with in another way.
-func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) (found []LetterPlace, err error) {
-	if p.way == walking && p.most > 0 {
-		query, args := p.glance(after, limit)
-		if found, err = placesOf(ctx, j.finding, query, args); err != nil || len(found) == limit {
-			return found, err
-		}
-		if len(found) > 0 {
-			after = found[len(found)-1]
-		}
-		if p.whole > 0 {
-			p.narrow(after)
-		} else if err := j.readShapes(ctx, &p, after); err != nil {
-			return nil, err
-		}
-		p.choose(int64(limit - len(found)))
+// places finds so many places after one: those of a text by its grams, where that can
+// be, and the others in the way that was chosen.
+func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
+	mine, others, able := p.byText()
+	if !able {
+		return j.placesByWalk(ctx, p, after, limit)
 	}
-	if p.nothing() {
+	found, able, err := mine.first(ctx, j.finding, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	if !able {
+		return j.placesByWalk(ctx, p, after, limit)
+	}
+	if others.nothing() {
 		return found, nil
 	}
-	look := j.placesBy
-	if p.checks() && p.way != byKey {
-		look = j.placesByText
+	others.around()
+	others.choose(int64(limit))
+	others.orWalk(int64(limit))
+	rest, err := j.placesByWalk(ctx, others, after, limit)
+	found = append(found, rest...)
+	slices.SortFunc(found, p.order.compare)
+	return found[:min(limit, len(found))], err
+}
+
+// placesByWalk finds places, perhaps by a walk. One that finds too few before it is
+// given up is gone on with in another way; but who looks for what any message may
+// contain reads the fewest of them in the order itself, however far that is.
+func (j *Journal) placesByWalk(ctx context.Context, p letterPlan, after LetterPlace, limit int) (found []LetterPlace, err error) {
+	if p.way != walking || p.most == 0 {
+		return j.placesBy(ctx, p, after, limit)
 	}
-	rest, err := look(ctx, p, after, limit-len(found))
+	query, args := p.glance(after, limit)
+	if found, err = placesOf(ctx, j.finding, query, args); err != nil || len(found) == limit {
+		return found, err
+	}
+	if len(found) > 0 {
+		after = found[len(found)-1]
+	}
+	limit -= len(found)
+	if p.whole > 0 {
+		p.narrow(after)
+	} else if err := j.readShapes(ctx, &p, after); err != nil {
+		return nil, err
+	}
+	if !p.checks() {
+		p.choose(int64(limit))
+	}
+	rest, err := j.placesBy(ctx, p, after, limit)
 	return append(found, rest...), err
 }
 

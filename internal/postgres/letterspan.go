@@ -47,8 +47,7 @@ func (f *LetterFilter) span(o LetterOrder) span {
 	return s
 }
 
-// narrow sets where what is looked for can be behind a place: of each shape, and of
-// all. Shapes that have nothing there are left out.
+// narrow sets where what is looked for can be behind a place, of each shape and of all. Shapes that have nothing there are left out.
 func (p *letterPlan) narrow(after LetterPlace) {
 	if p.nothing() {
 		return
@@ -61,7 +60,6 @@ func (p *letterPlan) narrow(after LetterPlace) {
 			room.low = max(room.low, after.Value)
 		}
 	}
-	p.spans, p.span = true, span{math.MaxInt64, math.MinInt64}
 	left := p.shapes[:0]
 	for _, s := range p.shapes {
 		full := s.span
@@ -76,10 +74,18 @@ func (p *letterPlan) narrow(after LetterPlace) {
 			s.share *= died.part(s.dead)
 		}
 		s.dead = died
-		p.span = span{min(p.span.low, s.span.low), max(p.span.high, s.span.high)}
 		left = append(left, s)
 	}
 	p.shapes, p.all = left, p.all && len(left) > 0
+	p.around()
+}
+
+// around sets the span of all shapes that are left.
+func (p *letterPlan) around() {
+	p.spans, p.span = true, span{math.MaxInt64, math.MinInt64}
+	for i := range p.shapes {
+		p.span = span{min(p.span.low, p.shapes[i].span.low), max(p.span.high, p.shapes[i].span.high)}
+	}
 }
 
 // died is when the letters of a shape that are looked for died.

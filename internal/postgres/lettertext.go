@@ -18,7 +18,7 @@ import (
 //	        └─▶ others, as when a text is too short to have grams: each letter is looked at
 
 const (
-	textMost = 20_000 // letters that have the grams and are looked at; of more, all are
+	textMost = 10_000 // letters that have the grams and are looked at; of more, all are
 	textSets = 16     // different sets of grams that are looked for at once
 )
 
@@ -30,6 +30,9 @@ type textPlan struct {
 
 // byText divides a plan. It is false when there is nothing to be found by grams.
 func (p *letterPlan) byText() (found textPlan, others letterPlan, able bool) {
+	if !p.checks() || p.filter.keyed() {
+		return found, others, false
+	}
 	found, others = textPlan{letterPlan: *p}, *p
 	found.shapes, others.shapes, found.all, others.all = nil, nil, false, false
 	needs := map[string][]int32{} // by constant part
@@ -132,36 +135,4 @@ func (p *textPlan) counts(ctx context.Context, q querier, into map[int64][3]int6
 		}
 	}
 	return true, rows.Err()
-}
-
-// placesByText finds so many places after one, by grams where that can be.
-func (j *Journal) placesByText(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
-	mine, others, able := p.byText()
-	if !able {
-		return j.walkOn(ctx, p, after, limit)
-	}
-	found, able, err := mine.first(ctx, j.finding, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	if !able {
-		return j.walkOn(ctx, p, after, limit)
-	}
-	if others.nothing() {
-		return found, nil
-	}
-	others.choose(int64(limit))
-	rest, err := j.placesBy(ctx, others, after, limit)
-	found = append(found, rest...)
-	slices.SortFunc(found, p.order.compare)
-	return found[:min(limit, len(found))], err
-}
-
-// walkOn walks as far as it takes: who looks for what any message may contain reads the
-// fewest in the order itself.
-func (j *Journal) walkOn(ctx context.Context, p letterPlan, after LetterPlace, limit int) ([]LetterPlace, error) {
-	if !p.bounded() {
-		p.way = walking
-	}
-	return j.placesBy(ctx, p, after, limit)
 }
