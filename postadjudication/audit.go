@@ -78,7 +78,7 @@ func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) 
 func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) error {
 	trail, stop := iter.Pull2(perCase(s.journal.AllReceipts(ctx, tenant)))
 	defer stop()
-	sums := map[string]int64{}
+	sums, desks := map[string]int64{}, s.newDeskAudit(tenant)
 	rs, err, ok := trail()
 	for runs, caseErr := range s.journal.Cases(ctx, tenant) {
 		if err := errors.Join(caseErr, err); err != nil {
@@ -101,6 +101,9 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 			return err
 		}
 		a.add(found)
+		if err := desks.note(ctx, a, own); err != nil {
+			return err
+		}
 		if last.Escrow != 0 {
 			sums[last.Reference] += last.State.Reserved + last.State.Released + last.State.Refunded
 		}
@@ -111,7 +114,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	err = errors.Join(s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant))
+	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditKeys(ctx, a, tenant))
 	if err != nil {
 		return err
 	}

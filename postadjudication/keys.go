@@ -3,7 +3,6 @@ package postadjudication
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -40,13 +39,12 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 	k = AccessKey{
 		ID: newID(), Prefix: prefix, Digest: digest, Tenant: n.Tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: n.Actor,
 	}
-	until := "for ever"
 	if !n.ExpiresAt.IsZero() {
 		end := n.ExpiresAt.UTC().Truncate(time.Microsecond)
-		k.ExpiresAt, until = &end, "until "+end.Format(time.RFC3339)
+		k.ExpiresAt = &end
 	}
 	err = s.journal.CreateKey(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: clean(n.Reason, 1024), Changes: fmt.Sprintf("%s as %s %s", n.Principal, roleWords(n.Roles), until),
+		Reference: prefix, Reason: clean(n.Reason, 1024), Changes: keyWords(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err
