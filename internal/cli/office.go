@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// KeyVariable names the access key that is shown to a server. It is no flag: flags are
+// seen by whoever lists processes.
+const KeyVariable = "RECOURSE_KEY"
+
+// office are the flags that say where the letters are, and in whose name something is
+// done: at a server its key says whose letters and in whose name.
+type office struct {
+	app.Options
+	server, tenant, actor string
+	insecure              bool
+	acts                  bool
+	here                  []string // names of the flags that mean nothing to a server
+}
+
+// bind defines the flags of commands that look.
+func (o *office) bind(f *pflag.FlagSet) {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.BindServers(own)
+	o.local(f, own)
+	f.StringVar(&o.server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
+	f.BoolVar(&o.insecure, "insecure", false, "show the key to a --server over plain http beyond loopback, where it travels in the clear")
+	f.StringVar(&o.tenant, "tenant", "", "whose (required; with --server the key says it)")
+}
+
+// bindActor defines the flags of commands that act.
+func (o *office) bindActor(f *pflag.FlagSet) {
+	o.bind(f)
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.StringVar(&o.actor, "actor", "", "who asks (required; with --server it is the key's principal)")
+	o.local(f, own)
+	o.acts = true
+}
+
+// local adds flags that are not for servers.
+func (o *office) local(to, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) { o.here = append(o.here, f.Name) })
+	to.AddFlagSet(flags)
+}
+
+// check refuses flags that do not go together.
+func (o *office) check(cmd *cobra.Command) error {
+	if o.server == "" {
+		if o.insecure {
+			return usage(cmd, errors.New("--insecure is about a --server"))
+		}
+		if o.acts && o.actor == "" {
+			return usage(cmd, errors.New("--actor is missing"))
+		}
+		return needTenant(cmd, o.tenant)
+	}
+	for _, name := range o.here {
+		if cmd.Flags().Changed(name) {
+			return usage(cmd, fmt.Errorf("--%s is not for --server: leave it out", name))
+		}
+	}
+	return nil
+}
+
+// again are the flags that a next command needs to be about the same letters, in the
+// same name if it acts.
+func (o *office) again(acts bool) string {
+	var out strings.Builder
+	said := [][2]string{{"server", o.server}, {"tenant", o.tenant}}
+	if acts {
+		said = append(said, [2]string{"actor", o.actor})
+	}
+	for _, f := range said {
+		if f[1] != "" {
+			out.WriteString(" --" + f[0] + " " + shellWord(f[1]))
+		}
+	}
+	if o.insecure {
+		out.WriteString(" --insecure")
+	}
+	return out.String()
+}
+
+// shellWord writes a word so that a shell takes it as it is.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// withClerk finds the clerk that the flags name, and lets it go after the work.
+func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Context, clerk) error) (err error) {
+	if err := o.check(cmd); err != nil {
+		return err
+	}
+	var found clerk
+	if o.server != "" {
+		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant, o.insecure)
+	} else {
+		found, err = c.openOwn(cmd.Context(), o)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	err = work(cmd.Context(), found)
+	nameFlags(err)
+	return err
+}
+
+// nameFlags calls the field that is a condition by the name of its flag.
+func nameFlags(err error) {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, one := range several.Unwrap() {
+			nameFlags(one)
+		}
+		return
+	}
+	var field *postadjudication.FieldError
+	if errors.As(err, &field) && field.Field == "where" {
+		field.Field = "--filter:"
+	}
+}
+
+// whose are the rows that are meant, for people.
+func (o *office) whose() string {
+	if o.tenant == "" {
+		return "the key's tenant"
+	}
+	return o.tenant
+}
+
+// gone says in a person's words that there is no such thing.
+func (o *office) gone(err error, what string) error {
+	if o.tenant != "" {
+		return missing(err, o.tenant, what)
+	}
+	if errors.Is(err, postadjudication.ErrNotFound) {
+		return &exit{exitFailed, errors.New("the key's tenant has no " + what)}
+	}
+	return err
+}
