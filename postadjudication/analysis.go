@@ -52,7 +52,7 @@ type Analysis struct {
 const largestGroups = 10
 
 // Analyze tells what dead letters of a tenant have in common. Counts and sums are
-// exact and of one moment; Largest, Oldest and Expiring are looked up behind it.
+// exact and of one moment; Oldest and Expiring are looked up behind it.
 func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (Analysis, error) {
 	now := s.now()
 	out := Analysis{At: now}
@@ -64,23 +64,22 @@ func (s *Service) Analyze(ctx context.Context, tenant string, q AnalysisQuery) (
 		return out, err
 	}
 	f := s.selection(q.Filter, now)
-	times, trends := &postgres.Deaths{Filter: f, Edges: steps}, trendEdges(f, now)
-	tallies, err := s.journal.TallyLetters(ctx, tenant, f, times, trends)
+	times, trends := &postgres.Deaths{Edges: steps}, trendEdges(now)
+	found, err := s.journal.AnalyzeLetters(ctx, tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
 	}
-	if err := out.add(tallies); err != nil {
+	if err := out.add(found.Tallies); err != nil {
 		return out, err
 	}
 	out.Times, out.Trends, out.Earlier = timesOf(times), trendsOf(trends, now), out.Letters
 	for _, t := range out.Times {
 		out.Earlier -= t.Letters
 	}
-	largest, err := s.groups(ctx, tenant, GroupQuery{Filter: q.Filter, Sort: LargestGroups, Limit: largestGroups}, groupCursor{asOf: now})
-	if err != nil {
+	out.Groups = found.Signatures
+	if out.Largest, err = groupsOf(found.Largest); err != nil {
 		return out, err
 	}
-	out.Groups, out.Largest = largest.Total, largest.Groups
 	out.Oldest, out.Expiring, err = s.pressing(ctx, tenant, q.Filter)
 	return out, err
 }

@@ -104,7 +104,13 @@ func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at gr
 	if err != nil {
 		return out, err
 	}
-	out = foundGroups{GroupPage{Groups: make([]LetterGroup, len(found)), Total: all, More: more}, last}
+	out = foundGroups{GroupPage{Total: all, More: more}, last}
+	out.Groups, err = groupsOf(found)
+	return out, err
+}
+
+func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
+	out := make([]LetterGroup, len(found))
 	for i, g := range found {
 		group := LetterGroup{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
 		for _, t := range g.Tallies {
@@ -112,10 +118,10 @@ func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at gr
 				group.Open += t.Letters
 			}
 			if err := group.AtRisk.add(t.Currency, t.AtRisk); err != nil {
-				return out, err
+				return nil, err
 			}
 		}
-		out.Groups[i] = group
+		out[i] = group
 	}
 	return out, nil
 }

@@ -55,12 +55,11 @@ func (s *Service) LetterStats(ctx context.Context, tenant string, f LetterFilter
 		return out, err
 	}
 	all := s.selection(f, now)
-	died := &postgres.Deaths{Filter: all, Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
+	died := &postgres.Deaths{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
 	counts := []*postgres.Deaths{died}
-	ages := &postgres.Deaths{Filter: all, Edges: bandEdges(now)}
+	ages := &postgres.Deaths{Open: true, Edges: bandEdges(now)}
 	noneOpen := f.Standing != background.NoLetter && f.Standing != background.LetterOpen
 	if !noneOpen {
-		ages.Filter.Shape.Standing = string(background.LetterOpen)
 		counts = append(counts, ages)
 	}
 	tallies, err := s.journal.TallyLetters(ctx, tenant, all, counts...)

@@ -75,8 +75,8 @@ func timesOf(d *postgres.Deaths) []TimeShare {
 }
 
 // trendEdges asks for the deaths of each window and of the one before.
-func trendEdges(f postgres.LetterFilter, now time.Time) *postgres.Deaths {
-	d := &postgres.Deaths{Filter: f}
+func trendEdges(now time.Time) *postgres.Deaths {
+	d := &postgres.Deaths{}
 	for i := len(trendWindows) - 1; i >= 0; i-- {
 		w := time.Duration(trendWindows[i])
 		d.Edges = append(d.Edges, now.Add(-2*w+time.Microsecond), now.Add(-w+time.Microsecond))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 
 	"github.com/lib/pq"
 )
@@ -22,20 +23,46 @@ type LetterTally struct {
 	shape int64
 }
 
+// LetterAnalysis is what the letters that a filter selects have in common.
+type LetterAnalysis struct {
+	Tallies    []LetterTally
+	Signatures int           // of all of them
+	Largest    []LetterGroup // of these, the largest first
+}
+
 // TallyLetters counts the letters of a tenant that a filter selects, by what they have
 // in common, and does the counts of deaths that are asked for beside it: exactly, and
 // all at one moment.
-func (j *Journal) TallyLetters(ctx context.Context, tenant string, f LetterFilter, deaths ...*Deaths) (out []LetterTally, err error) {
+func (j *Journal) TallyLetters(ctx context.Context, tenant string, f LetterFilter, deaths ...*Deaths) ([]LetterTally, error) {
+	out, err := j.AnalyzeLetters(ctx, tenant, f, 0, deaths...)
+	return out.Tallies, err
+}
+
+// AnalyzeLetters tallies letters and gives so many of their largest groups, of the same
+// moment.
+func (j *Journal) AnalyzeLetters(ctx context.Context, tenant string, f LetterFilter, largest int, deaths ...*Deaths) (out LetterAnalysis, err error) {
 	err = j.atOneMoment(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, out, err = tally(ctx, tx, tenant, f); err != nil {
+		p, tallies, err := tally(ctx, tx, tenant, f)
+		if err != nil {
 			return err
 		}
+		out.Tallies = tallies
 		for _, d := range deaths {
-			if err := d.count(ctx, tx, tenant); err != nil {
+			if err := d.count(ctx, tx, p); err != nil {
 				return err
 			}
 		}
-		return nil
+		if largest == 0 {
+			return nil
+		}
+		groups := grouped(tallies)
+		out.Signatures = len(groups)
+		for i := range groups {
+			groups[i].value = groups[i].Letters
+		}
+		slices.SortFunc(groups, func(a, b LetterGroup) int { return a.place().compare(b.place()) })
+		out.Largest = groups[:min(largest, len(groups))]
+		return p.ends(ctx, tx, out.Largest)
 	})
 	return out, err
 }

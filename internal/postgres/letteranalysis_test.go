@@ -54,7 +54,7 @@ func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
 	groups := 0
 	for range 150 {
 		f, selects := drawFilter(d)
-		want, deaths := map[string]sums{}, make([]int64, len(edges)-1)
+		want, deaths, opened := map[string]sums{}, make([]int64, len(edges)-1), make([]int64, len(edges)-1)
 		byCause := map[string][]filed{}
 		for _, l := range letters {
 			if !selects(l) {
@@ -64,13 +64,16 @@ func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
 			want[key] = sums{want[key].letters + 1, want[key].risk + l.risk(), want[key].attempts + int64(l.attempts)}
 			byCause[l.signature()] = append(byCause[l.signature()], l)
 			for i := range deaths {
-				if !l.dead.Before(edges[i]) && l.dead.Before(edges[i+1]) {
-					deaths[i]++
+				if l.dead.Before(edges[i]) || !l.dead.Before(edges[i+1]) {
+					continue
+				}
+				if deaths[i]++; l.standing == "open" {
+					opened[i]++
 				}
 			}
 		}
-		times := &postgres.Deaths{Filter: f, Edges: edges}
-		tallies, err := j.TallyLetters(ctx, "acme", f, times)
+		times, open := &postgres.Deaths{Edges: edges}, &postgres.Deaths{Open: true, Edges: edges}
+		tallies, err := j.TallyLetters(ctx, "acme", f, times, open)
 		if err != nil {
 			t.Fatalf("seed %d, %+v: %v", seed, f, err)
 		}
@@ -79,12 +82,13 @@ func TestAnalysisAgreesWithLookingAtEachLetter(t *testing.T) {
 			key := l.Standing + " " + l.Queue + " " + l.Currency
 			got[key] = sums{got[key].letters + l.Letters, got[key].risk + l.AtRisk, got[key].attempts + l.Attempts}
 		}
-		if !maps.Equal(got, want) || !slices.Equal(times.Counts, deaths) {
+		if !maps.Equal(got, want) || !slices.Equal(times.Counts, deaths) || !slices.Equal(open.Counts, opened) {
 			t.Fatalf("seed %d, %+v:\n%v, want\n%v; by time %v, want %v", seed, f, got, want, times.Counts, deaths)
 		}
 		for _, o := range []postgres.GroupOrder{postgres.BySize, postgres.ByNewest, postgres.BySignature} {
 			groups += sameGroups(t, j, f, o, byCause, seed)
 		}
+		sameLargest(t, j, f, len(byCause))
 	}
 	if groups < 300 {
 		t.Errorf("only %d groups were looked at", groups)
@@ -129,4 +133,22 @@ func sameGroups(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, o po
 		}
 	}
 	return len(got)
+}
+
+// sameLargest compares the largest groups of an analysis with the list of them.
+func sameLargest(t *testing.T, j *postgres.Journal, f postgres.LetterFilter, all int) {
+	t.Helper()
+	analysis, err := j.AnalyzeLetters(context.Background(), "acme", f, 2)
+	if err != nil || analysis.Signatures != all {
+		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.Signatures, all, err)
+	}
+	listed, _, _, _, err := j.GroupLetters(context.Background(), "acme", f, postgres.BySize, postgres.GroupPlace{}, 2)
+	if err != nil || len(listed) != len(analysis.Largest) {
+		t.Fatalf("%+v: %d groups, want %d, %v", f, len(analysis.Largest), len(listed), err)
+	}
+	for i, g := range analysis.Largest {
+		if w := listed[i]; g.Signature != w.Signature || g.Letters != w.Letters || !g.First.Equal(w.First) || !g.Last.Equal(w.Last) || g.Sample != w.Sample {
+			t.Fatalf("%+v: %+v is among the largest, want %+v", f, g, w)
+		}
+	}
 }

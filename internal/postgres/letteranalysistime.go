@@ -3,29 +3,43 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 )
 
-// Deaths asks how many letters died between each of the edges, which rise, and the
-// next: at or after the one and before the other.
+// Deaths asks how many of the letters that are analysed died between each of the
+// edges, which rise, and the next: at or after the one and before the other.
 type Deaths struct {
-	Filter LetterFilter
+	Open   bool // only those that are open
 	Edges  []time.Time
 	Counts []int64 // the answer, one fewer than edges
 }
 
-func (d *Deaths) count(ctx context.Context, tx *sql.Tx, tenant string) error {
+// count counts letters that a plan to read all of them selects.
+func (d *Deaths) count(ctx context.Context, tx *sql.Tx, p letterPlan) (err error) {
 	d.Counts = make([]int64, len(d.Edges)-1)
-	f := d.Filter
-	if first := d.Edges[0]; f.DeadFrom.Before(first) {
-		f.DeadFrom = first
+	if p.nothing() {
+		return nil
 	}
-	if last := d.Edges[len(d.Edges)-1]; f.DeadTo.IsZero() || f.DeadTo.After(last) {
-		f.DeadTo = last
+	if first := d.Edges[0]; p.filter.DeadFrom.Before(first) {
+		p.filter.DeadFrom = first
 	}
-	p, err := reading(ctx, tx, tenant, f)
-	if err != nil || p.nothing() {
-		return err
+	if last := d.Edges[len(d.Edges)-1]; p.filter.DeadTo.IsZero() || p.filter.DeadTo.After(last) {
+		p.filter.DeadTo = last
+	}
+	if d.Open {
+		p.shapes = slices.DeleteFunc(slices.Clone(p.shapes), func(s shape) bool { return s.standing != "open" })
+		p.all = false
+		if p.nothing() {
+			return nil
+		}
+	}
+	if p.way != byKey {
+		sizes, err := p.probe(ctx, tx)
+		if err != nil {
+			return err
+		}
+		p.narrowest(sizes)
 	}
 	query, args := p.between(d.Edges)
 	rows, err := tx.QueryContext(ctx, query, args...)
