@@ -5,8 +5,8 @@
 //	go run . -rounds 3                        # the table
 //	go run . -systems recourse -workloads dead -cpuprofile /tmp/dead
 //
-// It starts a private Postgres (fsync and synchronous commits on) and a private
-// Redis (append-only), and measures every system and workload in a process of its
+// It starts a private Postgres (fsync and synchronous commits on, its log files there
+// as on a server that has run for a while) and a private Redis (append-only), and measures every system and workload in a process of its
 // own on a fresh database and an emptied Redis, system after system within a round:
 //
 //	start servers ─▶ for each round, workload, system:

@@ -42,7 +42,21 @@ func startServers(ctx context.Context) (s *servers, err error) {
 		return s, err
 	}
 	s.client = redis.NewClient(options)
-	return s, nil
+	return s, s.season(ctx)
+}
+
+// season fills as many log files as a run may need and lets the server keep them: one
+// that has run for a while writes into old files, and does not make new ones.
+func (s *servers) season(ctx context.Context) error {
+	for _, statement := range []string{
+		`ALTER SYSTEM SET min_wal_size = '1GB'`, `ALTER SYSTEM SET max_wal_size = '4GB'`, `SELECT pg_reload_conf()`,
+		`SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1 << 20))) FROM generate_series(1, 1024)`, `CHECKPOINT`,
+	} {
+		if _, err := s.admin.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *servers) stop() error {
