@@ -2,8 +2,9 @@
 
 -- Between what the letters of a shape lie in each order, so that a search begins where
 -- the first of them can be and passes over shapes that have none there. Bounds only
--- grow: they may be wider than the letters are, never narrower. most_lag is the longest time from a letter's death to when its case was last
--- seen. Times are microseconds since 1970, for many of them are read at once.
+-- grow: they may be wider than the letters are, never narrower. most_lag is the longest
+-- time from a letter's death to when its case was last seen. Times are microseconds
+-- since 1970, for many of them are read at once.
 ALTER TABLE recourse.letter_shapes
     ADD COLUMN first_dead     bigint,
     ADD COLUMN last_dead      bigint,
