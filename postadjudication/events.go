@@ -25,6 +25,9 @@ const MostEvents = 1000
 // n*perReceipt on; the last position of the stretch stands for all of them.
 const perReceipt = 8
 
+// leastReceipts are read together: some receipts have no event.
+const leastReceipts = 100
+
 // Events reads a tenant's events in their order, strictly after a position (0 for
 // the first), at most limit and at most MostEvents of them. It gives the position
 // to go on from; any event's own position may be used as well, also after a
@@ -41,8 +44,8 @@ func (s *Service) Events(ctx context.Context, tenant string, after Position, lim
 	limit = min(limit, MostEvents)
 	var out []Event
 	for len(out) < limit {
-		from := (int64(after) + 1) / perReceipt
-		page, err := s.journal.Numbered(ctx, tenant, from, limit)
+		from, want := (int64(after)+1)/perReceipt, max(limit-len(out), leastReceipts)
+		page, err := s.journal.Numbered(ctx, tenant, from, want)
 		if err != nil {
 			return nil, after, err
 		}
@@ -64,7 +67,7 @@ func (s *Service) Events(ctx context.Context, tenant string, after Position, lim
 			}
 			after = first + perReceipt - 1
 		}
-		if len(page) < limit {
+		if len(page) < want {
 			break
 		}
 	}

@@ -1,0 +1,4 @@
+package postgres
+
+// NumberedSQL is the statement of Numbered.
+const NumberedSQL = numberedSQL
