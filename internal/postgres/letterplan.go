@@ -56,7 +56,11 @@ const (
 
 	walkMost   = 100_000 // where it turns out not to be, no more than this is lost
 	glanceMost = 1_000   // and no more than so many messages
-	riskMost   = 200_000 // what ranges leave of each shape may lie behind all else, so that less is read if all is
+
+	// What a range of another column leaves of a shape may lie behind all else of it. So
+	// all is read instead, up to riskMost, unless a merge promises to be far cheaper.
+	riskMost  = 200_000
+	worthRisk = 10
 )
 
 // planLetters chooses how to find letters from the first one on.
@@ -240,7 +244,7 @@ func (p *letterPlan) choose(limit int64) {
 			}
 		}
 	}
-	if merge < sure && sure > quickWalk && (part == 1 || sure > riskMost) {
+	if merge < sure && sure > quickWalk && (part == 1 || sure > riskMost || worthRisk*merge < sure) {
 		p.way = merging
 	}
 }
