@@ -26,7 +26,7 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 	case bulkWorker:
 		return nil, j.work(ctx)
 	}
-	r := newRecord(j.Tasks)
+	r := newRecord(j.followed())
 	s, err := makers[j.System].open(ctx, j, r)
 	if err != nil {
 		return nil, err
@@ -66,6 +66,15 @@ func startProfile(file string) (stop func() error, err error) {
 		pprof.StopCPUProfile()
 		return f.Close()
 	}, nil
+}
+
+// followed is how many tasks this process keeps a record of: none that only wait while
+// it is measured, for it would weigh more than the worker.
+func (j job) followed() int {
+	if !j.Preload && (j.Workload == memory || j.Workload == flushing) {
+		return 0
+	}
+	return j.Tasks
 }
 
 // watch is one measurement.
