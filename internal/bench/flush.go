@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -16,7 +17,10 @@ func (w *watch) flush(ctx context.Context) error {
 		return err
 	}
 	held := max(400, 4*w.job.Slots) // the deliveries that a process of recourse holds
-	wanted := int64(max(1, w.job.Tasks-held))
+	wanted := int64(w.job.Tasks - held)
+	if wanted <= 0 {
+		return fmt.Errorf("flush needs more pending runs than the %d that a worker holds", held)
+	}
 	begun := time.Now()
 	if err := w.meter.redis.FlushAll(ctx).Err(); err != nil {
 		return err

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 	t.Parallel()
 	for name, line := range map[string]string{
-		"at full speed": "-n 50 -pending 200 -workloads settle,drain,dead,memory,flush",
+		"at full speed": "-n 50 -pending 500 -workloads settle,drain,dead,memory,flush",
 		"by the clock":  "-n 10 -workloads precision,idle",
 		"in pages":      "-n 300 -workloads letters",
 		"by a plan":     "-n 1500 -workloads bulk",
