@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 // bulkWorker is a process that works until it is killed, or its input ends.
@@ -52,7 +53,13 @@ func (w *workerProcess) kill() {
 
 // work executes what is due, and pays.
 func (j job) work(ctx context.Context) (err error) {
-	s, err := j.openWith(ctx, paying{}, nil)
+	var e postadjudication.Executor = paying{}
+	if j.EscrowURL != "" {
+		if e, err = escrowhttp.New(escrowhttp.Config{BaseURL: j.EscrowURL, KeyLifetime: postadjudication.Forever}); err != nil {
+			return err
+		}
+	}
+	s, err := j.openWith(ctx, e, nil)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type job struct {
 	Slots, Servers, Submitters int
 	Poll, Quiet                time.Duration
 	DatabaseURL, RedisURL      string
+	EscrowURL                  string // that workers call; none when they pay themselves
 	PostgresPID, RedisPID      int
 	Profile                    string // file for the CPU profile; none when empty
 }
@@ -68,10 +69,10 @@ func obey(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// patience is how long one job may take. To the thousandth pages of lists it is a long
-// way.
+// patience is how long one job may take. To the thousandth pages of lists, and to the
+// end of a soak, it is a long way.
 func (j job) patience() time.Duration {
-	if j.Workload == lettering {
+	if j.Workload == lettering || j.Workload == soaking || j.Workload == bulkWorker {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
 	return 10 * time.Minute

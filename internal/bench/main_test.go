@@ -29,6 +29,7 @@ func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 		"by the clock":  "-n 10 -workloads precision,idle",
 		"in pages":      "-n 300 -workloads letters",
 		"by a plan":     "-n 1500 -workloads bulk",
+		"to the end":    "-n 1000 -workloads soak",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,6 +89,8 @@ func mustMeasure(workload string) []string {
 		return []string{residentMB, peakMB}
 	case bulking:
 		return []string{planSeconds, bulkSeconds, settledSeconds, killed, commits}
+	case soaking:
+		return []string{handedSeconds, settledSeconds, perSecond}
 	case idling:
 		return []string{residentMB, pickupP50, pickupP99, clientShare}
 	}

@@ -23,6 +23,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.letters(ctx)
 	case bulking:
 		return j.bulk(ctx)
+	case soaking:
+		return j.soak(ctx)
 	case bulkWorker:
 		return nil, j.work(ctx)
 	}

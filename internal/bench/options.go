@@ -31,6 +31,7 @@ Workloads:
   letters    lists of -n dead letters: every filter, every order, the first page and a deep one
   bulk       -n dead letters are forked by one plan, whose worker is killed twice meanwhile
   flush      Redis is emptied under -pending runs: how long until all have a bell again
+  soak       -n tasks are handed over and paid over HTTP while a worker is killed every 5 s
   memory     resident memory of a recourse worker with no and with many pending runs
 
 Flags:
@@ -46,7 +47,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
-	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush")
+	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
 	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 50")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")

@@ -132,6 +132,8 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 		return errors.Join(equal("runs", runs, j.Tasks), verifyLetters(ctx, db))
 	case bulking:
 		return verifyBulk(ctx, db, j)
+	case soaking:
+		return verifySoak(ctx, db, j)
 	}
 	wantDead, wantSettled, wantTrail := 0, j.Tasks, 3*j.Tasks
 	if failing(j.Workload) {

@@ -27,8 +27,9 @@ const (
 	rungSeconds = "rung_s" // from the flush of Redis until every live run has a bell
 
 	planSeconds    = "plan_s"
-	bulkSeconds    = "bulk_s"    // from the start of the plan to its end
-	settledSeconds = "settled_s" // to the last settlement
+	bulkSeconds    = "bulk_s"        // from the start of the plan to its end
+	handedSeconds  = "handed_over_s" // from the start to the last submission
+	settledSeconds = "settled_s"     // to the last settlement
 	killed         = "kills"
 	duplicates     = "duplicates"
 )

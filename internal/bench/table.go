@@ -28,6 +28,10 @@ var (
 		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
 		{killed, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
+	soaked = []column{
+		{handedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
+		{killed, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+	}
 	rung = []column{{rungSeconds, "rung s", "%.2f"}}
 	size = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
@@ -55,6 +59,8 @@ func columns(workload string) []column {
 		add(size)
 	case bulking:
 		add(bulked)
+	case soaking:
+		add(soaked)
 	}
 	return all
 }

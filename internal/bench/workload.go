@@ -11,9 +11,10 @@ const (
 	lettering = "letters"
 	bulking   = "bulk"
 	flushing  = "flush"
+	soaking   = "soak"
 )
 
-var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking, flushing}
+var workloadNames = []string{settle, drain, dead, precision, idling, memory, lettering, bulking, flushing, soaking}
 
 // Upper bounds of the workloads that go by the clock.
 const (
@@ -49,7 +50,7 @@ func (o options) sizes(workload string) []int {
 
 // alone are the workloads that only recourse has.
 func alone(workload string) bool {
-	return workload == memory || workload == lettering || workload == bulking || workload == flushing
+	return workload == memory || workload == lettering || workload == bulking || workload == flushing || workload == soaking
 }
 
 // turn is one measurement of a run.
