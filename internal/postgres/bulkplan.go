@@ -201,7 +201,7 @@ func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
 
 // forgetPlans forgets a plan that nobody started: nothing was done for it.
 func (j *Journal) forgetPlans(ctx context.Context, tenant string, outdated time.Time) error {
-	_, err := j.finding.ExecContext(ctx, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
+	_, err := write(ctx, j.finding, failpoint.BulkPlan, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
     SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id
 ), i AS (DELETE FROM recourse.bulk_items WHERE bulk_id IN (SELECT id FROM old))
 DELETE FROM recourse.bulk_counts WHERE bulk_id IN (SELECT id FROM old)`, tenant, outdated)

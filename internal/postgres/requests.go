@@ -60,7 +60,7 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdat
 	case err != nil:
 		return before, false, err
 	case n == 1:
-		if _, err := j.hot.ExecContext(ctx, forgetRequestsSQL, outdated, sweptAtOnce); err != nil {
+		if _, err := write(ctx, j.hot, failpoint.Request, forgetRequestsSQL, outdated, sweptAtOnce); err != nil {
 			j.Warn(fmt.Errorf("postgres: outdated requests are not forgotten yet: %w", err))
 		}
 		return before, true, nil
