@@ -66,8 +66,22 @@ func (c *command) startBulk(ctx context.Context, o *office, k clerk, id uuid.UUI
 	if err := c.tellBulk(o, b); err != nil {
 		return err
 	}
-	if b.State == postadjudication.BulkDone && b.Progress.Done < b.Ready {
-		return fmt.Errorf("%d of %d letters that could be done were not: recourse dlq bulk items %s%s", b.Ready-b.Progress.Done, b.Ready, b.ID, o.again(false))
+	return leftUndone(o, b)
+}
+
+// leftUndone is what a plan that stands still has not done: whoever goes on when this
+// command succeeds must not find letters that nobody has tried.
+func leftUndone(o *office, b postadjudication.Bulk) error {
+	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.again(false))
+	switch p := b.Progress; {
+	case b.State == postadjudication.BulkRunning: // it goes on
+		return nil
+	case p.Pending > 0 && b.State != postadjudication.BulkPlanned:
+		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d letters not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, items)
+	case p.Done < b.Ready:
+		return fmt.Errorf("%d of %d letters that could be done were not: %s", b.Ready-p.Done, b.Ready, items)
+	case b.Items > 0 && p.Done == 0:
+		return fmt.Errorf("nothing was done: %s refused: %s", plural(int(b.Items), "letter"), items)
 	}
 	return nil
 }

@@ -47,3 +47,34 @@ func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 		t.Errorf("%v", plan)
 	}
 }
+
+// A plan that somebody stops while it is waited for has not done what was asked: whoever
+// waits is told so, and a script does not go on.
+func TestWhoWaitsForAPlanThatIsStoppedFails(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{place: p}
+	o.refusals(2, `"refused"`)
+	stop() // nobody works on plans: the letters stay as they are
+	for turn, state := range map[string]string{"pause": "paused", "cancel": "cancelled"} {
+		made := o.did("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
+		id := made["id"].(string)
+		run := []string{"bulk", "run", id, "--hash", made["hash"].(string), "--yes"}
+		watched := make(chan said, 1)
+		go func() { watched <- o.dlq("operator", run...) }()
+		for o.did("auditor", "bulk", "show", id)["state"] != "running" { // bounded by the time limit of go test
+			continue
+		}
+		o.did("operator", "bulk", turn, id, "--reason", "not today")
+		left := <-watched
+		left.wants(t, turn, 1, "the plan was "+state+" by operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
+		if turn == "pause" {
+			o.dlq("operator", append(run, "--detach")...).wants(t, "run of what is paused", 1, "was paused by")
+		}
+	}
+	detached := o.did("operator", "retry", "--all", "--force", "--yes", "--detach", "--reason", "mended")
+	if detached["state"] != "running" { // it goes on, which is what was asked
+		t.Errorf("%v", detached)
+	}
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -92,10 +93,10 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 }
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing
-// that it could do.
+// that it could do: that is well only when there are no such letters.
 func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
-		return c.tellBulk(o, plan)
+		return cmp.Or(c.tellBulk(o, plan), leftUndone(o, plan))
 	}
 	if err := c.confirm(ctx, wouldDo(plan), yes); err != nil {
 		return err

@@ -89,9 +89,16 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 			t.Errorf("%v", gone)
 		}
 		o.did("operator", "hold", runs[4], "--reason", "in court")
-		if gone := o.did("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes"); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
+		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
+		held.wants(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
+		if gone := held.object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
 			t.Errorf("what is held: %v", gone)
 		}
+		if dry := o.did("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
+			t.Errorf("what is held: %v", dry)
+		}
+		idle := o.did("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
+		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").wants(t, "run of what is held", 1, "nothing was done: 1 letter refused")
 		if left := o.did("auditor", "list")["letters"].([]any); len(left) != 3 {
 			t.Errorf("%v", left)
 		}
