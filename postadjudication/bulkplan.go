@@ -81,7 +81,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (
 	if b.Parallel == 0 {
 		b.Parallel = bulkParallel
 	}
-	if err := s.journal.DrainLetters(ctx); err != nil {
+	if err := s.journal.DrainForPlan(ctx); err != nil {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)

@@ -63,8 +63,8 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// inPieces makes a plan like one that there is.
-func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error)) (Bulk, []BulkItem) {
+// inPieces makes a plan like one that there is, of what is listed by now.
+func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
 	b, err := r.journal.FindBulk(ctx, "acme", like.ID)
@@ -77,6 +77,9 @@ func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func
 		Filter: r.selection(f, like.PlannedAt), Limit: limit, Chunk: chunk, Seal: digest.sum, Meets: meets,
 		Judge: func(l *postgres.PlannedLetter) string {
 			digest.add(l.Run.ID, l.Case.Head.Seq, l.Case.Head.Link, l.Amount, l.Case.Currency)
+			for _, then := range judged {
+				then()
+			}
 			return string(r.Service.judge(BulkFork, l, like.PlannedAt))
 		},
 	})
@@ -88,6 +91,60 @@ func (r *rig) inPieces(like Bulk, f LetterFilter, chunk, limit int64, meets func
 		r.t.Fatal(err)
 	}
 	return told, r.bulkItems(b.ID, "")
+}
+
+// A plan does nothing with a letter that has come to be none of those that it is about,
+// whether that was listed while the plan was made, or not yet.
+func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letters := r.deadAll(0, 6, func(Call) Answer { return refused() })
+	r.stopWork()
+	no, yes := false, true
+	mark := func(letter Submitted) {
+		t.Helper()
+		if _, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:cem", Reason: "look first", ManualReviewRequired: &yes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(plan Bulk, done, stale int64) {
+		t.Helper()
+		started, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
+		r.workOn(r.bulkIs(started, err, BulkRunning))
+		if b := r.doneBulk(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
+			t.Errorf("%+v", b.Progress)
+		}
+	}
+	q := everything(BulkHold)
+	q.Filter, q.All = LetterFilter{Review: &no}, false
+	hold := r.planned(q)
+	q.Action = BulkRelease
+	release := r.planned(q)
+	first := true
+	plan, _ := r.inPieces(hold, q.Filter, 1, 0, nil, func() {
+		if first {
+			mark(letters[3])
+			if err := r.journal.DrainLetters(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		first = false
+	})
+	run(plan, 5, 1)
+	if err := r.journal.DrainForPlan(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mark(letters[1])
+	asked := func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil }
+	plan, _ = r.inPieces(release, q.Filter, 2, 0, asked)
+	run(plan, 4, 1)
+	for n, l := range letters {
+		if d, err := r.Desk(ctx, "acme", l.Run); err != nil || d.Held != (n == 1) {
+			t.Errorf("letter %d: %+v, %v", n, d, err)
+		}
+	}
+	r.sound()
 }
 
 // A plan that nobody starts is forgotten; one that was started is kept.

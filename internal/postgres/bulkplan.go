@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -47,30 +48,32 @@ type BulkScope struct {
 }
 
 // PlanBulk stores a plan with the letters of a scope, oldest first, in one commit, or
-// not at all. They must be drained first.
+// not at all. The filter selects letters as they were projected: see DrainForPlan. All
+// is of one moment; what has been told of a letter by then that is not projected has
+// moved it, and it is stored without a head, so that nothing is done with it.
 func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planLimit)
 	defer cancel()
 	if of.Meets != nil {
 		of.Chunk = min(of.Chunk, meetingPage)
 	}
-	search, err := j.planLetters(ctx, b.Tenant, of.Filter, LetterOrder{Column: ByDeath}, int(of.Chunk))
-	if err != nil {
-		return b, unavailable(err)
-	}
-	one := &sql.TxOptions{} // each letter is of one moment; all need not be
-	if of.Meets != nil {    // what is written down of it is what met the condition
-		one.Isolation = sql.LevelRepeatableRead
-	}
 	if err := j.forgetPlans(ctx, b.Tenant, of.Outdated); err != nil {
 		return b, unavailable(err)
 	}
-	tx, err := j.finding.BeginTx(ctx, one)
+	tx, err := j.finding.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return b, unavailable(err)
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	p := planning{bulk: b.ID, judge: of.Judge, counts: map[[2]string]BulkCount{}}
+	moved, err := movedSince(ctx, tx, b.Tenant)
+	if err != nil {
+		return b, unavailable(err)
+	}
+	search, err := planAfter(ctx, tx, b.Tenant, of.Filter, LetterOrder{Column: ByDeath}, LetterPlace{}, int(of.Chunk))
+	if err != nil {
+		return b, unavailable(err)
+	}
+	p := planning{bulk: b.ID, judge: of.Judge, moved: moved, counts: map[[2]string]BulkCount{}}
 	for more := !search.nothing(); more; {
 		size := of.Chunk
 		if of.Limit > 0 {
@@ -105,17 +108,19 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 type planning struct {
 	bulk   uuid.UUID
 	judge  func(*PlannedLetter) string
+	moved  pq.StringArray // cases, see movedSince
 	items  int64
 	last   LetterPlace
 	counts map[[2]string]BulkCount
 }
 
 // chunkSQL stores the letters that a search finds, and gives them back to be judged.
-// Their amount is what is reserved for them.
+// Their amount is what is reserved for them. No case has the head 0.
 func chunkSQL(search string, n int) string {
-	bulk, before := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2)
+	bulk, before, moved := "$"+strconv.Itoa(n+1), "$"+strconv.Itoa(n+2), "c.id = ANY($"+strconv.Itoa(n+3)+"::uuid[])"
 	return `WITH f AS MATERIALIZED (` + search + `), s AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY f.value, f.run_id) + ` + before + `::bigint AS position, f.value, r.id, c.id AS case_id, c.last_seq, c.last_link,
+  SELECT row_number() OVER (ORDER BY f.value, f.run_id) + ` + before + `::bigint AS position, f.value, r.id, c.id AS case_id,
+    CASE WHEN ` + moved + ` THEN 0 ELSE c.last_seq END AS last_seq, CASE WHEN ` + moved + ` THEN decode(repeat('00', 32), 'hex') ELSE c.last_link END AS last_link,
     c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.state, r.letter, r.class, c.progression, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
   FROM f JOIN recourse.runs r ON r.id = f.run_id JOIN recourse.cases c ON c.id = r.case_id
     LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.desk k ON k.run_id = r.id
@@ -134,7 +139,7 @@ func (p *planning) chunk(ctx context.Context, tx *sql.Tx, search *letterPlan, si
 
 // take writes down the letters that a search gives.
 func (p *planning) take(ctx context.Context, tx *sql.Tx, query string, args []any) (taken int64, err error) {
-	rows, err := tx.QueryContext(ctx, chunkSQL(query, len(args)), append(args, p.bulk, p.items)...)
+	rows, err := tx.QueryContext(ctx, chunkSQL(query, len(args)), append(args, p.bulk, p.items, p.moved)...)
 	if err != nil {
 		return taken, err
 	}

@@ -63,25 +63,31 @@ const (
 	worthRisk = 10
 )
 
-// planLetters chooses how to find letters from the first one on.
-func (j *Journal) planLetters(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, limit int) (letterPlan, error) {
-	return j.planAfter(ctx, tenant, f, o, LetterPlace{}, limit)
+// finder is what letters are looked for over: many connections, or one transaction, in
+// which all is as it is at one moment.
+type finder interface {
+	querier
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // planAfter reads the shapes that a filter leaves behind a place and chooses the way.
-func (j *Journal) planAfter(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (p letterPlan, err error) {
+func (j *Journal) planAfter(ctx context.Context, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (letterPlan, error) {
+	return planAfter(ctx, j.finding, tenant, f, o, after, limit)
+}
+
+func planAfter(ctx context.Context, q finder, tenant string, f LetterFilter, o LetterOrder, after LetterPlace, limit int) (p letterPlan, err error) {
 	p = letterPlan{tenant: tenant, filter: f, order: o, all: f.shapeless(), looks: textMost}
 	if p.all {
-		return p, j.planAll(ctx, &p)
+		return p, p.planAll(ctx, q)
 	}
-	if err := j.readShapes(ctx, &p, after); err != nil || p.nothing() {
+	if err := p.readShapes(ctx, q, after); err != nil || p.nothing() {
 		return p, err
 	}
 	if f.keyed() {
 		p.way = byKey
 		return p, nil
 	}
-	if p.sizes, err = j.probe(ctx, &p); err != nil {
+	if p.sizes, err = p.probe(ctx, q); err != nil {
 		return p, err
 	}
 	p.choose(int64(limit))
@@ -90,8 +96,12 @@ func (j *Journal) planAfter(ctx context.Context, tenant string, f LetterFilter, 
 }
 
 // readShapes sets the shapes that have letters behind a place.
-func (j *Journal) readShapes(ctx context.Context, p *letterPlan, after LetterPlace) (err error) {
-	if p.shapes, p.whole, err = shapesOf(ctx, j.finding, p.tenant, p.filter, p.order); err != nil {
+func (j *Journal) readShapes(ctx context.Context, p *letterPlan, after LetterPlace) error {
+	return p.readShapes(ctx, j.finding, after)
+}
+
+func (p *letterPlan) readShapes(ctx context.Context, q finder, after LetterPlace) (err error) {
+	if p.shapes, p.whole, err = shapesOf(ctx, q, p.tenant, p.filter, p.order); err != nil {
 		return err
 	}
 	p.all = p.letters() == p.whole
@@ -101,11 +111,11 @@ func (j *Journal) readShapes(ctx context.Context, p *letterPlan, after LetterPla
 }
 
 // planAll chooses the way where all shapes are left.
-func (j *Journal) planAll(ctx context.Context, p *letterPlan) (err error) {
+func (p *letterPlan) planAll(ctx context.Context, q finder) (err error) {
 	if p.way = byKey; p.filter.keyed() {
 		return nil
 	}
-	if p.sizes, err = j.probe(ctx, p); err != nil {
+	if p.sizes, err = p.probe(ctx, q); err != nil {
 		return err
 	}
 	p.way = walking
@@ -122,7 +132,7 @@ func (j *Journal) planAll(ctx context.Context, p *letterPlan) (err error) {
 		return nil
 	}
 	var lag int64
-	err = j.finding.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
+	err = q.QueryRowContext(ctx, `SELECT coalesce(max(coalesce(most_lag, $2)), $2) FROM recourse.letter_shapes WHERE tenant = $1 AND letters > 0`, p.tenant, int64(math.MaxInt64)).Scan(&lag)
 	p.spans, p.span = true, span{math.MinInt64, p.seenUntil(&shape{lag: lag})}
 	return err
 }
@@ -204,9 +214,7 @@ func (j *Journal) probe(ctx context.Context, p *letterPlan) (map[LetterColumn]in
 	return p.probe(ctx, j.finding)
 }
 
-func (p *letterPlan) probe(ctx context.Context, q interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}) (map[LetterColumn]int64, error) {
+func (p *letterPlan) probe(ctx context.Context, q finder) (map[LetterColumn]int64, error) {
 	sizes := map[LetterColumn]int64{}
 	for _, column := range p.filter.ranged() {
 		var c conditions
