@@ -52,12 +52,23 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 			done.await(answers)
 		}
 	}
-	if calls.Err() != nil && done.result.Class == Unknown { // a call that was cancelled gave up: its own failure says nothing
-		done.interrupted = true
-		done.result = unknown(FailureInterrupted, "the process could not show that it lives")
+	if calls.Err() != nil {
+		done.giveUp()
 	}
 	done.took = max(0, m.cfg.Now().Sub(began))
 	return done
+}
+
+// giveUp takes the end of a call that was cancelled with its session for no failure of
+// its own, unless that is plain: it paid, was refused for good, or panicked.
+func (c *call) giveUp() {
+	switch r := &c.result; {
+	case r.Class == Executed || r.Class == NotExecuted && !r.Retry:
+		return
+	case r.Class == Unknown && r.Failure.Type != FailurePanic:
+		c.result = unknown(FailureInterrupted, "the process could not show that it lives")
+	}
+	c.interrupted = true
 }
 
 // comeBack is what a call is given to return once its context has ended. One that
@@ -95,11 +106,11 @@ func unknown(failure, message string) Result {
 
 // attempt calls the handler for a run whose claim is on record.
 func (m *Manager) attempt(calls context.Context, f Family, run Run, started time.Time) call {
-	select {
-	case <-m.graceOver: // the claim was in doubt until now; nothing was called
-		res := unknown(FailureInterrupted, "the process shut down before the call")
-		res.Class = NotExecuted
-		return call{result: res, interrupted: true}
+	select { // the claim was in doubt until now; nothing is called
+	case <-m.graceOver:
+		return uncalled("the process shut down before the call")
+	case <-calls.Done():
+		return uncalled("the process could not show that it lives before the call")
 	default:
 	}
 	m.running.Add(1)
@@ -117,6 +128,13 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 	}
 	m.brakes.note(run, done)
 	return done
+}
+
+// uncalled is an attempt that was claimed and ended before its call.
+func uncalled(why string) call {
+	res := unknown(FailureInterrupted, why)
+	res.Class = NotExecuted
+	return call{result: res, interrupted: true}
 }
 
 // abandon counts the calls that have outlived their attempt and not answered.

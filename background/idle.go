@@ -30,13 +30,14 @@ type idle struct {
 	now  func() time.Time
 	lost func() // called when a task may have been taken by a question without an answer
 
-	mu      sync.Mutex
-	pause   time.Duration
-	askAt   map[string]time.Time // by queue: empty before
-	rung    int                  // bells that were heard
-	waiting int                  // callers held back
-	watched bool                 // one of them watches
-	changed chan struct{}        // closed to let them go
+	mu       sync.Mutex
+	pause    time.Duration
+	hearsAll bool
+	askAt    map[string]time.Time // by queue: empty before
+	rung     int                  // bells that were heard
+	waiting  int                  // callers held back
+	watched  bool                 // one of them watches
+	changed  chan struct{}        // closed to let them go
 }
 
 func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *idle {
@@ -153,6 +154,10 @@ func (i *idle) hears(all bool) {
 	if i.pause = idlePolls * i.poll; all {
 		i.pause = max(i.pause, idlePause)
 	}
+	if i.hearsAll == all {
+		return
+	}
+	i.hearsAll = all
 	i.rung++
 	i.rouse()
 }

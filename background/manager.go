@@ -114,7 +114,7 @@ func New(cfg Config) (*Manager, error) {
 		stopped:   make(chan struct{}),
 		crew:      newCrew(),
 	}
-	m.waker = &waker{redis: shared, name: cfg.NewID().String(), idle: shared, log: cfg.Logger}
+	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.bereave

@@ -127,6 +127,37 @@ func TestAProcessInDoubtCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	}
 }
 
+// A claim that was written only after its session came into doubt is not called on:
+// the call would be cancelled before it began, and count as a failure.
+func TestAClaimOfASessionInDoubtIsNotCalledOn(t *testing.T) {
+	t.Parallel()
+	cancelled := make(chan struct{})
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		switch {
+		case ctx.Err() != nil:
+			t.Error("called under a session in doubt")
+		case a.Run.RetryKey == "tx:watch" && a.Number == 1:
+			<-ctx.Done()
+			close(cancelled)
+			return vague
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(quick)
+	watch := h.submit(w, func(r *background.Run) { r.RetryKey = "tx:watch" })
+	h.awaitState(watch.ID, background.Running)
+	h.journal.SetDown(errors.New("journal away"))
+	stuck := h.submit(w)
+	<-cancelled
+	h.journal.SetDown(nil)
+	for _, r := range []background.Run{watch, stuck} {
+		if got := h.awaitState(r.ID, background.Succeeded); got.BudgetSpent != 0 {
+			t.Errorf("run %+v", got)
+		}
+	}
+}
+
 // What a cancelled call says of its own failure proves nothing, even when it is as
 // quick as the cancellation; what it paid counts.
 func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
@@ -143,8 +174,12 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 			t.Fatal("a cancelled call that gave up was taken for a failed attempt")
 		}
 	}
-	if background.InterruptsCall(calls, func(context.Context) background.Result { return paid }) {
-		t.Error("a payment was forgotten")
+	busy := background.Result{Class: background.NotExecuted, Retry: true, Failure: &background.Failure{Type: "http.busy"}}
+	broken := background.Result{Class: background.Unknown, Retry: true, Failure: &background.Failure{Type: background.FailurePanic}}
+	for answer, want := range map[*background.Result]bool{&paid: false, &busy: true, &broken: true} {
+		if background.InterruptsCall(calls, func(context.Context) background.Result { return *answer }) != want {
+			t.Errorf("of a cancelled call: %+v", answer)
+		}
 	}
 	if background.InterruptsCall(t.Context(), func(context.Context) background.Result { return vague }) {
 		t.Error("an unknown outcome of a live session was taken for an interruption")

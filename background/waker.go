@@ -29,20 +29,31 @@ type waker struct {
 	name  string // of this process, to which its own word is no news
 	idle  *idle
 	log   *zap.Logger
+	life  context.Context
+	end   context.CancelFunc
 
 	mu      sync.Mutex
 	telling bool
 	again   bool // a bell rang since the last word
-	closed  bool
 	work    sync.WaitGroup
+}
+
+func newWaker(c redis.UniversalClient, name string, i *idle, log *zap.Logger) *waker {
+	w := &waker{redis: c, name: name, idle: i, log: log}
+	w.life, w.end = context.WithCancel(context.Background())
+	return w
 }
 
 // ring lets the servers of this process ask, and tells the others. It does not wait.
 func (w *waker) ring() {
 	w.idle.ring()
+	w.speak()
+}
+
+func (w *waker) speak() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.again = w.telling; w.telling || w.closed {
+	if w.again = w.telling; w.telling || w.life.Err() != nil {
 		return
 	}
 	w.telling = true
@@ -52,12 +63,12 @@ func (w *waker) ring() {
 // tell publishes until no bell has rung since.
 func (w *waker) tell() {
 	for {
-		if err := w.redis.Publish(context.Background(), wakeChannel, w.name).Err(); err != nil {
+		if err := w.redis.Publish(w.life, wakeChannel, w.name).Err(); err != nil {
 			w.log.Debug("other processes were not told of a bell, they will find it", zap.Error(err))
 		}
-		time.Sleep(wakePause)
+		alive := sleep(w.life, wakePause)
 		w.mu.Lock()
-		more := w.again && !w.closed
+		more := w.again && alive
 		w.again, w.telling = false, more
 		w.mu.Unlock()
 		if !more {
@@ -68,8 +79,8 @@ func (w *waker) tell() {
 
 // close returns when nothing is being told any more.
 func (w *waker) close() {
-	w.mu.Lock()
-	w.closed = true
+	w.mu.Lock() // what was begun before is counted
+	w.end()
 	w.mu.Unlock()
 	w.work.Wait()
 }
@@ -108,14 +119,17 @@ func (w *waker) listen(ctx context.Context) error {
 	}
 }
 
-// take hears a word.
+// take hears a word. Where a connection begins, this process speaks: only when its own
+// word comes back are the words of others believed to come.
 func (w *waker) take(word any) {
 	switch m := word.(type) {
 	case *redis.Subscription:
-		w.idle.hears(true)
+		w.speak()
 	case *redis.Message:
 		if m.Payload != w.name {
 			w.idle.ring()
+			return
 		}
+		w.idle.hears(true)
 	}
 }
