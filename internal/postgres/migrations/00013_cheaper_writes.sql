@@ -1,8 +1,8 @@
 -- +goose Up
 
--- A run and its case, and a case and its escrow, are written by one statement, and
--- what they refer to is never removed: that is refused here, for everybody. It holds
--- what foreign keys held, which cost a search and a row lock for every row.
+-- The statement that writes a run writes or locks its case, and so for a case and its
+-- escrow: what they refer to is there. That it stays is what is held here, for
+-- everybody; foreign keys held both, for a search and a row lock for every row.
 ALTER TABLE recourse.runs  DROP CONSTRAINT runs_case_id_fkey;
 ALTER TABLE recourse.cases DROP CONSTRAINT cases_escrow_id_fkey;
 
