@@ -118,7 +118,6 @@ func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 
 // by applies one rule. What one part of it can't do keeps no other from being done.
 func (p *pruneRound) by(ctx context.Context, rule retention) error {
-	p.failed = 0
 	at := p.now()
 	err := p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return p.journal.Unwarned(ctx, rule.Shelf, rule.nearing(at), after, pruneBatch)
@@ -134,7 +133,6 @@ func (p *pruneRound) by(ctx context.Context, rule retention) error {
 
 // take takes the letters whose retention is over by one rule.
 func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) error {
-	p.failed = 0
 	if rule.money() && p.archive == nil {
 		n, err := p.journal.CountExpired(ctx, rule.Shelf, rule.over(at))
 		p.report.Unarchived += n
@@ -146,7 +144,6 @@ func (p *pruneRound) take(ctx context.Context, rule retention, at time.Time) err
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
-	p.failed = 0
 	return errors.Join(err, p.each(ctx, func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
 		return p.journal.Overfull(ctx, rule.Shelf, rule.maxCount, after, pruneBatch)
 	}, func(f []postgres.Filed) error { return p.expire(ctx, rule, expiredByCount, f, p.now()) }))

@@ -10,10 +10,21 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// pruneGiveUp is how many tries in a row may fail before a page of letters is left to
-// the next round: more than it takes to find the one letter of a page that fails, or
-// a few beside each other. When as many fail, it is no letter's fault.
-const pruneGiveUp = 24
+// When a round stops trying, until the next one. Parts of a page are tried largest
+// first, so that what is left untried then is hardly ever more than what fails.
+const (
+	// pruneGiveUp is how many tries in a row may fail before the letters of a tenant in a
+	// page are left.
+	pruneGiveUp = 24
+	// prunePageMost is how many may, of whatever tenants, before the page is left.
+	prunePageMost = 8 * pruneGiveUp
+	// prunePages is in how many pages in a row a tenant's letters are left before the
+	// others of it are passed by.
+	prunePages = 2
+	// pruneBarren is in how many pages in a row nothing at all works before it is taken
+	// to be no tenant's fault, and the walk ends.
+	pruneBarren = 10
+)
 
 // pruneTold is how many errors of letters a round returns; all are logged.
 const pruneTold = 10
@@ -22,37 +33,81 @@ const pruneTold = 10
 type pruneRound struct {
 	*Service
 	report PruneReport
-	stuck  []error // of letters, the first few
-	failed int     // tries in a row
+	stuck  []error // of letters and tenants, the first few
+	left   bool    // letters of a tenant were left without being tried
 }
 
-// apart does something with letters. When that fails it goes on with one half of them
-// and then the other, so that a letter that can't be announced or taken hinders no
-// other: it is logged and counted, and met again in the next round. The error is that
-// of ctx, or says that nothing works.
-func (p *pruneRound) apart(ctx context.Context, letters []postgres.Filed, do func([]postgres.Filed) error) error {
-	err := do(letters)
+// pruneWalk is a walk over the pages of one list.
+type pruneWalk struct {
+	*pruneRound
+	do     func([]postgres.Filed) error
+	gaveUp map[string]int // pages in a row in which a tenant's letters were left
+	barren int            // pages in a row in which something was tried, and nothing worked
+}
+
+// page does something with letters, by tenant. When that fails it goes on with the
+// halves of them, so that a letter that can't be announced or taken hinders no other: it
+// is logged and counted, and met again in the next round. The error is that of ctx, or
+// says that nothing works.
+func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
+	parts := w.byTenant(letters)
+	failed, failedOf, worked, last := 0, map[string]int{}, false, error(nil)
+	for ; len(parts) > 0; parts = parts[1:] {
+		part, tenant := parts[0], parts[0][0].Run.Tenant
+		if failed >= prunePageMost || failedOf[tenant] >= pruneGiveUp {
+			w.miss(len(part))
+			continue
+		}
+		err := w.do(part)
+		switch {
+		case err == nil:
+			failed, failedOf[tenant], w.gaveUp[tenant], worked = 0, 0, 0, true
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		last = err
+		failed++
+		if failedOf[tenant]++; failedOf[tenant] == pruneGiveUp {
+			w.gaveUp[tenant]++
+			w.left = true
+			w.tell(fmt.Errorf("%d tries in a row of tenant %s: %w", pruneGiveUp, tenant, err))
+		}
+		if len(part) == 1 {
+			w.setAside(part[0], err)
+			continue
+		}
+		parts = append(parts, part[:len(part)/2], part[len(part)/2:])
+	}
 	switch {
-	case err == nil:
-		p.failed = 0
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case worked:
+		w.barren = 0
+	case last != nil:
+		w.barren++
 	}
-	if p.failed++; p.failed >= pruneGiveUp {
-		p.miss(len(letters))
-		return fmt.Errorf("%d tries in a row: %w", p.failed, err)
+	if w.barren >= pruneBarren {
+		return fmt.Errorf("nothing works in %d pages in a row: %w", w.barren, last)
 	}
-	if len(letters) == 1 {
-		p.setAside(letters[0], err)
-		return nil
+	return nil
+}
+
+// byTenant gives the letters of a page by tenant, but for those of tenants that are
+// passed by.
+func (w *pruneWalk) byTenant(letters []postgres.Filed) (parts [][]postgres.Filed) {
+	at := map[string]int{}
+	for _, f := range letters {
+		if w.gaveUp[f.Run.Tenant] >= prunePages {
+			w.miss(1)
+			continue
+		}
+		n, known := at[f.Run.Tenant]
+		if !known {
+			n = len(parts)
+			at[f.Run.Tenant], parts = n, append(parts, nil)
+		}
+		parts[n] = append(parts[n], f)
 	}
-	half := len(letters) / 2
-	if err := p.apart(ctx, letters[:half], do); err != nil {
-		p.miss(len(letters) - half)
-		return err
-	}
-	return p.apart(ctx, letters[half:], do)
+	return parts
 }
 
 // setAside leaves a letter to the next round.
@@ -60,8 +115,12 @@ func (p *pruneRound) setAside(f postgres.Filed, err error) {
 	p.miss(1)
 	p.log.Error("a letter can't be announced or pruned, others can; it is tried again later",
 		zap.Stringer("run", f.Run.ID), zap.String("tenant", f.Run.Tenant), zap.String("family", f.Run.Family), zap.Error(err))
+	p.tell(fmt.Errorf("letter %s: %w", f.Run.ID, err))
+}
+
+func (p *pruneRound) tell(err error) {
 	if len(p.stuck) < pruneTold {
-		p.stuck = append(p.stuck, fmt.Errorf("letter %s: %w", f.Run.ID, err))
+		p.stuck = append(p.stuck, err)
 	}
 }
 
@@ -75,13 +134,14 @@ func (p *pruneRound) miss(letters int) {
 // list that can't be read ends the walk, or that nothing works any more.
 func (p *pruneRound) each(ctx context.Context, list func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error), do func([]postgres.Filed) error) error {
 	var after postgres.FiledPlace
+	w := pruneWalk{pruneRound: p, do: do, gaveUp: map[string]int{}}
 	for {
 		page, last, err := list(after)
 		if err != nil || last == after {
 			return err
 		}
 		if len(page) > 0 {
-			if err := p.apart(ctx, page, do); err != nil {
+			if err := w.page(ctx, page); err != nil {
 				return err
 			}
 		}
@@ -90,9 +150,9 @@ func (p *pruneRound) each(ctx context.Context, list func(after postgres.FiledPla
 }
 
 // end tells what the round came to. It was carried through when every list was read to
-// its end, whatever came of single letters.
+// its end, and tried, whatever came of single letters.
 func (p *pruneRound) end(err error) (PruneReport, error) {
-	if err == nil {
+	if err == nil && !p.left {
 		p.pruned.rounds.Add(1)
 		if was := p.pruned.unarchived.Swap(p.report.Unarchived); was == 0 && p.report.Unarchived > 0 {
 			p.log.Warn("letters of settlements are over their retention and stay: there is no archive to put them into", zap.Int64("letters", p.report.Unarchived))

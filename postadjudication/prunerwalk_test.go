@@ -1,0 +1,106 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// shelf is a list of letters, some of which nothing can be done with.
+type shelf struct {
+	letters      []postgres.Filed
+	bad          map[background.RunID]bool
+	pages, tries int
+	done         map[string]int // letters by tenant
+}
+
+func (s *shelf) add(tenant string, n int, bad bool) {
+	for range n {
+		var f postgres.Filed
+		f.Run.ID, f.Run.Tenant = background.RunID(newID()), tenant
+		if s.letters = append(s.letters, f); bad {
+			s.bad[f.Run.ID] = true
+		}
+	}
+}
+
+// walk walks the list as a round does.
+func (s *shelf) walk() (PruneReport, error) {
+	s.done = map[string]int{}
+	p := pruneRound{Service: &Service{log: zap.NewNop()}}
+	at := 0
+	err := p.each(context.Background(), func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error) {
+		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
+		if len(page) == 0 {
+			return nil, after, nil
+		}
+		s.pages++
+		at += len(page)
+		return page, postgres.FiledPlace{Run: page[len(page)-1].Run.ID}, nil
+	}, func(letters []postgres.Filed) error {
+		s.tries++
+		if slices.ContainsFunc(letters, func(f postgres.Filed) bool { return s.bad[f.Run.ID] }) {
+			return errPicky
+		}
+		for _, f := range letters {
+			s.done[f.Run.Tenant]++
+		}
+		return nil
+	})
+	return p.report, err
+}
+
+// Letters beside each other at the oldest end, of which nothing can be done, keep
+// neither the other letters of their tenant nor those of others.
+func TestLettersBesideEachOtherThatFailHinderNoOther(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []int{1, 9, 20, 100} {
+		s := shelf{bad: map[background.RunID]bool{}}
+		s.add("acme", bad, true)
+		s.add("acme", 700, false)
+		s.add("other", 30, false)
+		got, err := s.walk()
+		if err != nil || s.done["acme"] < 680 || s.done["other"] != 30 || got.Failed != bad+700-s.done["acme"] {
+			t.Errorf("%d bad ones: %v done, %+v, %v", bad, s.done, got, err)
+		}
+		if bad < pruneGiveUp && s.done["acme"] != 700 {
+			t.Errorf("%d bad ones: %v done", bad, s.done)
+		}
+	}
+}
+
+// A tenant with whom nothing works is passed by after a while, and the others are not.
+func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
+	t.Parallel()
+	s := shelf{bad: map[background.RunID]bool{}}
+	s.add("acme", 20*pruneBatch, true)
+	for range 10 {
+		s.add("acme", 10, true)
+		s.add("other", 90, false)
+	}
+	got, err := s.walk()
+	if err != nil || s.done["other"] != 900 || s.done["acme"] != 0 || got.Failed != 20*pruneBatch+100 {
+		t.Errorf("%v done, %+v, %v", s.done, got, err)
+	}
+	if most := prunePages*pruneGiveUp + 2; s.tries > most {
+		t.Errorf("%d tries, %d at most", s.tries, most)
+	}
+}
+
+// When nothing works with anybody, the walk ends.
+func TestWhenNothingWorksTheWalkEnds(t *testing.T) {
+	t.Parallel()
+	s := shelf{bad: map[background.RunID]bool{}}
+	for range 30 * pruneBatch {
+		s.add(newID().String(), 1, true)
+	}
+	if _, err := s.walk(); !errors.Is(err, errPicky) || s.pages != pruneBarren || s.tries != pruneBarren*prunePageMost {
+		t.Errorf("%d pages, %d tries, %v", s.pages, s.tries, err)
+	}
+}
