@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -106,7 +107,7 @@ func foldDesks(rs []receipts.Receipt) (map[background.RunID]postgres.Desk, error
 		case receipts.HoldPlaced:
 			d.Held, d.HoldReason = true, p.Reason
 		case receipts.HoldReleased:
-			d.Held, d.HoldReason = false, ""
+			d.Held, d.HoldReason, d.EndsAt = false, "", time.Time{}
 		case receipts.Marked:
 			if d.MarkReason = p.Reason; !foldMarks(&d, p.Changes) {
 				return nil, fmt.Errorf("receipt %s: %q are no marks", r.ID(), p.Changes)

@@ -46,7 +46,8 @@ func (q HoldRequest) place(at time.Time) deskDecision {
 }
 
 // ReleaseHold lets a held letter go: its retention applies again, counted from its
-// death as ever. It is a *RefusedError of GateNotHeld when nobody holds it.
+// death as ever, but its end is announced anew, so that there is time to hold it again:
+// what was announced before the hold, and may have been why, is void. It is a *RefusedError of GateNotHeld when nobody holds it.
 func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.RunID, q HoldRequest) (Desk, error) {
 	if err := q.validate(); err != nil {
 		return Desk{}, err
@@ -60,7 +61,7 @@ func (q HoldRequest) release(at time.Time) deskDecision {
 			return postgres.Change{}, refusedBy(GateNotHeld, f.Snapshot)
 		}
 		desk := f.Desk
-		desk.Held, desk.HoldReason = false, ""
+		desk.Held, desk.HoldReason, desk.EndsAt = false, "", time.Time{}
 		ch := deskChange(f, move, desk)
 		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.HoldReleased, Actor: q.Actor, At: at, Payload: receipts.Payload{Reason: clean(q.Reason, 1024)}}}
 		return ch, nil

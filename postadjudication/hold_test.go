@@ -62,6 +62,36 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	r.sound()
 }
 
+// Who holds a letter because its end was announced, and lets it go after that end, has
+// as long as ever until it is taken: it is announced again.
+func TestALetterThatIsLetGoIsAnnouncedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	ctx := context.Background()
+	k := r.keeper(inArchive(t)).at(174 * day)
+	k.prune(PruneReport{Warned: 1})
+	if _, err := k.Hold(ctx, "acme", letter.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	k.at(300 * day).prune(PruneReport{})
+	if _, err := k.ReleaseHold(ctx, "acme", letter.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	r.sound()
+	of := ` WHERE run_id = '` + letter.Run.String() + `'`
+	r.foundOut("the end from before the hold is back", `UPDATE recourse.desk SET warned = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+		`UPDATE recourse.desk SET warned = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
+	k.prune(PruneReport{Warned: 1})
+	told := k.told(letter, receipts.RetentionEnding)
+	if len(told) != 2 || told[1].ExpiresAt.Before(k.now().Add(6*day)) {
+		t.Errorf("%+v", told)
+	}
+	k.at(306 * day).prune(PruneReport{})
+	k.at(308 * day).prune(PruneReport{Pruned: 1})
+	r.sound()
+}
+
 func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
