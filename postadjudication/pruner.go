@@ -183,7 +183,7 @@ func (p *pruneRound) warn(ctx context.Context, rule retention, letters []postgre
 	if len(changes) == 0 {
 		return nil
 	}
-	done, err := p.journal.MoveFiled(ctx, changes)
+	done, err := p.moveFiled(ctx, changes)
 	for _, ok := range done {
 		if ok {
 			p.report.Warned++

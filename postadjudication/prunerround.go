@@ -48,7 +48,7 @@ type pruneWalk struct {
 // page does something with letters, by tenant. When that fails it goes on with the
 // halves of them, so that a letter that can't be announced or taken hinders no other: it
 // is logged and counted, and met again in the next round. The error is that of ctx, or
-// says that nothing works.
+// says that nothing works; when it is the journal that takes nothing, at once.
 func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
 	parts := w.byTenant(letters)
 	failed, failedOf, worked, last := 0, map[string]int{}, false, error(nil)
@@ -65,6 +65,11 @@ func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, errJournalTrouble):
+			for _, untried := range parts {
+				w.miss(len(untried))
+			}
+			return err
 		}
 		last = err
 		failed++

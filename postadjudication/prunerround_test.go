@@ -158,3 +158,29 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	}
 	r.sound()
 }
+
+// While the journal can't be written, a round leaves one file in the archive, and not
+// one for each half of the letters.
+func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.manyDead(40)
+	archive := &picky{text: "\x00"}
+	k := r.keeper(inArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k.prune(PruneReport{Warned: 40})
+	if _, err := r.db.Exec(`CREATE FUNCTION recourse.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.letter = 'purged' THEN RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER no_room BEFORE UPDATE ON recourse.runs FOR EACH ROW EXECUTE FUNCTION recourse.full()`); err != nil {
+		t.Fatal(err)
+	}
+	k.at(182 * day)
+	got, err := k.Prune(context.Background())
+	if !errors.Is(err, errJournalTrouble) || got.Pruned != 0 || got.Failed != 40 || archive.tries != 1 {
+		t.Errorf("%+v after %d files, %v", got, archive.tries, err)
+	}
+	if _, err := r.db.Exec(`DROP TRIGGER no_room ON recourse.runs`); err != nil {
+		t.Fatal(err)
+	}
+	k.prune(PruneReport{Pruned: 40})
+	r.sound()
+}

@@ -3,6 +3,8 @@ package postadjudication
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -65,7 +67,7 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 	for i, f := range letters {
 		changes[i] = retired(f, receipt(f, name))
 	}
-	written, err := s.journal.MoveFiled(ctx, changes)
+	written, err := s.moveFiled(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +80,18 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 		s.log.Warn("mirrors of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
 	}
 	return done, nil
+}
+
+// errJournalTrouble means that the journal takes nothing, whatever letters it is given.
+// Each try leaves a file in the archive, so that there should not be many.
+var errJournalTrouble = errors.New("postadjudication: the journal takes no letters now")
+
+func (s *Service) moveFiled(ctx context.Context, changes []postgres.Change) ([]bool, error) {
+	written, err := s.journal.MoveFiled(ctx, changes)
+	if postgres.Trouble(err) {
+		err = fmt.Errorf("%w: %w", errJournalTrouble, err)
+	}
+	return written, err
 }
 
 // retired is the change that closes a letter as purged. Case, escrow and reservation

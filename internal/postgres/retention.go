@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/lib/pq"
@@ -80,6 +83,20 @@ func nonNil(s []string) []string {
 }
 
 const countExpiredSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE ` + onShelfSQL + ` AND ` + takableSQL + ` AND r.dead_at <= $4`
+
+// Trouble reports whether the journal could not write anything just then, so that it is
+// no use to try less of it. What took too long may be less trouble in part.
+func Trouble(err error) bool {
+	var broken *net.OpError
+	switch state := sqlState(err); {
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &broken):
+		return true
+	case len(state) != 5 || state == "57014":
+		return false
+	default: // connection, read-only, contention, resources, locks, shutdown, its files
+		return slices.Contains([]string{"08", "25", "40", "53", "55", "57", "58"}, state[:2])
+	}
+}
 
 // CountExpired counts the letters of a shelf that died at a time or before, and that
 // retention may take then.
