@@ -25,6 +25,7 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 		`{"action":"fork","reason":"mended","filter":{"letter":"forked"}}`:                      "letter",
 		`{"action":"fork","reason":"x","where":"error.typ == \"x\""}`:                           "where",
 		`{"action":"fork","reason":"x","where":""}`:                                             "where",
+		`{"action":"fork","reason":"x","filter":{"outcome":"release"},"where":null}`:            "where",
 		`{"action":"fork","reason":"x","where":"held","all":true}`:                              "all",
 		`{"action":"burn","reason":"mended","all":true}`:                                        "action",
 		`{"action":"fork","all":true}`:                                                          "reason",
