@@ -27,7 +27,7 @@ func (c *command) bulkRun() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := c.confirm(ctx, wouldDo(b), yes); err != nil {
+		if err := c.confirmBulk(ctx, b, yes); err != nil {
 			return err
 		}
 		return c.startBulk(ctx, o, k, id, hash, detach)
@@ -45,6 +45,18 @@ func (c *command) bulkRun() *cobra.Command {
 
 func detachFlag(f *pflag.FlagSet, to *bool) {
 	f.BoolVar(to, "detach", false, "do not wait for its end")
+}
+
+// confirmBulk shows a plan to a person, and asks whether it may run.
+func (c *command) confirmBulk(ctx context.Context, b postadjudication.Bulk, yes bool) error {
+	if !yes {
+		s := screen.New(c.Err)
+		showBulk(s, b)
+		if err := s.Err(); err != nil {
+			return err
+		}
+	}
+	return c.confirm(ctx, wouldDo(b), yes)
 }
 
 func wouldDo(b postadjudication.Bulk) string {

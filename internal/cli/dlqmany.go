@@ -98,7 +98,7 @@ func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan posta
 	if plan.Ready == 0 {
 		return cmp.Or(c.tellBulk(o, plan), leftUndone(o, plan))
 	}
-	if err := c.confirm(ctx, wouldDo(plan), yes); err != nil {
+	if err := c.confirmBulk(ctx, plan, yes); err != nil {
 		return err
 	}
 	return c.startBulk(ctx, o, k, plan.ID, plan.Hash, detach)

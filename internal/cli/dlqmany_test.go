@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -83,6 +84,14 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		dry := o.did("operator", "purge", "--filter", "amount.minor == 600", "--dry-run")
 		if dry["state"] != "planned" || dry["items"] != 1.0 || dry["action"] != "purge" {
 			t.Errorf("%v", dry)
+		}
+		person, terminal := openPTY(t)
+		if _, err := io.WriteString(person, "no\n"); err != nil {
+			t.Fatal(err)
+		}
+		shown := execute(t.Context(), o.env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
+		if shown.code != 1 || !strings.Contains(shown.err, "amount.minor == 600") || !strings.Contains(shown.err, "nothing was changed") {
+			t.Errorf("the plan is not shown before it is asked for: %+v", shown)
 		}
 		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").wants(t, "another number", 2, "which is 1 now")
 		if gone := o.did("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || done(gone) != 1.0 {
