@@ -82,6 +82,7 @@ func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err err
 	if err == nil && serve {
 		c.note(fmt.Sprintf("queues and tasks: %[1]s/asynqmon   metrics: %[1]s/metrics   HTTP API: %[1]s/api/v1 (name a tenant in Recourse-Tenant)   Ctrl-C ends it", d.URL()))
 		c.note(fmt.Sprintf("its dead letters: recourse dlq list --server %s --tenant lumen-studio", d.URL()))
+		c.note(fmt.Sprintf("to mend its escrow service, so that forks settle: curl -X POST %s/v1/repair", d.Escrow()))
 		<-ctx.Done()
 	}
 	if err == nil && !report.OK() {

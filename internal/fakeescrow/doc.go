@@ -19,7 +19,8 @@
 //	panic      200, and an executor wrapped by Panicking panics after it  moved
 //	partial    200 with half of the amount, rounded up                    moved
 //
-// A key that was paid answers already_executed at once to every later call.
+// A key that was paid answers already_executed at once to every later call. After
+// POST /v1/repair every word is ok, as after Repair.
 //
 // # Ledger
 //

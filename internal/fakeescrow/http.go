@@ -15,6 +15,10 @@ func (s *Service) routes() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /v1/executions", s.execute)
 	m.HandleFunc("GET /v1/executions/{key}", s.lookup)
+	m.HandleFunc("POST /v1/repair", func(w http.ResponseWriter, _ *http.Request) {
+		s.Repair()
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return m
 }
 

@@ -2,6 +2,7 @@ package fakeescrow
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -131,7 +132,10 @@ func TestRepairMakesEveryWordOK(t *testing.T) {
 	if a := e.Execute(t.Context(), c); a.Class != "not_executed" || !strings.Contains(a.Message, "payee_blocked") {
 		t.Errorf("before: %+v", a)
 	}
-	s.Repair()
+	res, err := http.Post(s.URL()+"/v1/repair", "", nil)
+	if err != nil || res.StatusCode != http.StatusNoContent || res.Body.Close() != nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
 	if a := e.Execute(t.Context(), c); a.Class != "executed" {
 		t.Errorf("after: %+v", a)
 	}

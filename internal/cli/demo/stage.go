@@ -90,6 +90,9 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 // URL is where the pages are; empty when there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
+// Escrow is the base URL of the escrow service that plays along.
+func (d *Demo) Escrow() string { return d.main.Escrow }
+
 func (d *Demo) closing(f func() error) { d.closers = append(d.closers, f) }
 
 // Close ends the work and takes everything away that Start brought.
