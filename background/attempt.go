@@ -17,7 +17,7 @@ import (
 type call struct {
 	result      Result
 	took        time.Duration
-	interrupted bool          // the grace of a shutdown was over first
+	interrupted bool          // cut short by the end of a shutdown's grace, or with its session
 	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
 	probe       bool          // made for the sake of a crowd behind a brake: a failure is not the run's
@@ -59,8 +59,8 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 	return done
 }
 
-// giveUp takes the end of a call that was cancelled with its session for no failure of
-// its own, unless that is plain: it paid, was refused for good, or panicked.
+// giveUp takes a call that was cancelled with its session for interrupted, unless it
+// paid or was refused for good. Of a panic the failure is kept.
 func (c *call) giveUp() {
 	switch r := &c.result; {
 	case r.Class == Executed || r.Class == NotExecuted && !r.Retry:

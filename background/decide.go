@@ -11,7 +11,7 @@ import (
 const (
 	FailurePanic       = "panic"       // the handler or the lookup panicked
 	FailureTimeout     = "timeout"     // the call took longer than its family's time limit
-	FailureInterrupted = "interrupted" // the process shut down meanwhile
+	FailureInterrupted = "interrupted" // the process shut down, was lost, or was in doubt meanwhile
 	FailureUnspecified = "unspecified" // the handler failed and did not say how
 )
 
@@ -85,7 +85,8 @@ func question(run Run, res Result, now time.Time) retrypolicy.Question {
 	return q
 }
 
-// interrupted is how an attempt ends that a shutdown cut short. It spends no
+// interrupted is how an attempt ends that was cut short, by a shutdown or because its
+// process could not show that it lives. It spends no
 // budget, and the next attempt may start at once; there is none when a cancel was
 // asked for and nothing was paid.
 func interrupted(run Run, res Result, now time.Time) ending {

@@ -32,7 +32,7 @@ type idle struct {
 
 	mu       sync.Mutex
 	pause    time.Duration
-	hearsAll bool
+	hearsAll bool                 // bells of all processes
 	askAt    map[string]time.Time // by queue: empty before
 	rung     int                  // bells that were heard
 	waiting  int                  // callers held back
