@@ -81,10 +81,10 @@ func pace(items, throttle int) time.Duration {
 func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
 	w.inCompany(ctx, items)
 	var all sync.WaitGroup
-	todo := make(chan *postgres.BulkItem)
+	next := make(chan *postgres.BulkItem)
 	for range min(w.plan.Parallel, len(items)) {
 		all.Go(func() {
-			for i := range todo {
+			for i := range next {
 				if ctx.Err() == nil {
 					w.one(ctx, i)
 				}
@@ -93,10 +93,10 @@ func (w *bulkWork) act(ctx context.Context, items []postgres.BulkItem) []postgre
 	}
 	for n := range items {
 		if items[n].Outcome == "" && ctx.Err() == nil {
-			todo <- &items[n]
+			next <- &items[n]
 		}
 	}
-	close(todo)
+	close(next)
 	all.Wait()
 	return withOutcome(items)
 }

@@ -52,10 +52,10 @@ func (s *Service) eachByRule(ctx context.Context, w *byRule, letters []postgres.
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
-	todo := make(chan postgres.Filed)
+	next := make(chan postgres.Filed)
 	for range min(ruleAtOne, len(letters)) {
 		all.Go(func() {
-			for f := range todo {
+			for f := range next {
 				did, err := s.oneByRule(ctx, w, f)
 				mu.Lock()
 				n.add(did)
@@ -75,9 +75,9 @@ func (s *Service) eachByRule(ctx context.Context, w *byRule, letters []postgres.
 		if ctx.Err() != nil || many() {
 			break
 		}
-		todo <- f
+		next <- f
 	}
-	close(todo)
+	close(next)
 	all.Wait()
 	if len(failed) > 0 {
 		err = failed[0]

@@ -45,17 +45,22 @@ func queryOf(f postadjudication.LetterFilter) (url.Values, error) {
 	return out, nil
 }
 
+// paging asks for a page, in an order and behind a cursor where they are given.
+func paging(query url.Values, limit int, sort, after string) {
+	query.Set("limit", strconv.Itoa(limit))
+	for name, word := range map[string]string{"sort": sort, "after": after} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+}
+
 func (s *server) Letters(ctx context.Context, q postadjudication.LetterQuery) (out postadjudication.LetterPage, err error) {
 	query, err := queryOf(q.Filter)
 	if err != nil {
 		return out, err
 	}
-	query.Set("limit", strconv.Itoa(q.Limit))
-	for name, word := range map[string]string{"sort": string(q.Sort), "after": q.After} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
+	paging(query, q.Limit, string(q.Sort), q.After)
 	err = s.get(ctx, "/dead-letters", query, &out)
 	return out, err
 }
@@ -95,12 +100,7 @@ func (s *server) Groups(ctx context.Context, q postadjudication.GroupQuery) (out
 	if err != nil {
 		return out, err
 	}
-	query.Set("limit", strconv.Itoa(q.Limit))
-	for name, word := range map[string]string{"sort": string(q.Sort), "after": q.After} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
+	paging(query, q.Limit, string(q.Sort), q.After)
 	err = s.get(ctx, "/dead-letters/groups", query, &out)
 	return out, err
 }
