@@ -86,9 +86,8 @@ func question(run Run, res Result, now time.Time) retrypolicy.Question {
 }
 
 // interrupted is how an attempt ends that was cut short, by a shutdown or because its
-// process could not show that it lives. It spends no
-// budget, and the next attempt may start at once; there is none when a cancel was
-// asked for and nothing was paid.
+// process could not show that it lives. It spends no budget, and the next attempt may
+// start at once; there is none when a cancel was asked for and nothing was paid.
 func interrupted(run Run, res Result, now time.Time) ending {
 	switch {
 	case res.Class == Executed:
