@@ -17,11 +17,11 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Config says what a Service is made of. Only DatabaseURL and Redis are needed to
-// hand over and to look; Executor is needed to Run.
+// Config says what a Service is made of. Only DatabaseURL is needed to look, Redis to
+// hand over with a bell, and Executor to Run.
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
-	Redis       asynq.RedisConnOpt // any of asynq's
+	Redis       asynq.RedisConnOpt // any of asynq's; nil: what is handed over waits for the sweeper of another process, see ErrNoRedis
 	Executor    Executor           // calls the escrow service
 	Families    []Plain            // families of the caller's own
 	OnDeath     LetterHandler      // what is run when a settlement's run dies; none when zero
@@ -73,6 +73,7 @@ type Service struct {
 	log         *zap.Logger
 	clock       func() time.Time
 	runs        bool
+	deaf        bool         // no Redis is named
 	tracer      trace.Tracer // nil: nothing is traced
 
 	retention  retentions
@@ -103,6 +104,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
+	_, s.deaf = c.Redis.(noRedis)
 	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
@@ -142,8 +144,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if c.DatabaseURL == "" || c.Redis == nil {
-		return c, errors.New("postadjudication: Config needs DatabaseURL and Redis")
+	if c.DatabaseURL == "" {
+		return c, errors.New("postadjudication: Config needs DatabaseURL")
+	}
+	if c.Redis == nil {
+		c.Redis = noRedis{}
 	}
 	if c.Policy.OnExhaustion == retrypolicy.Discard {
 		return c, errors.New("postadjudication: a settlement is never discarded; leave Policy.OnExhaustion at dead_letter")
@@ -195,6 +200,9 @@ func (c Config) withDefaults() (Config, error) {
 func (s *Service) Run(ctx context.Context) error {
 	if !s.runs {
 		return ErrNoExecutor
+	}
+	if s.deaf {
+		return ErrNoRedis
 	}
 	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var sequencing sync.WaitGroup

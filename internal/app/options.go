@@ -63,6 +63,12 @@ func (o *Options) BindServers(f *pflag.FlagSet) {
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0 (default $"+RedisVariable+")")
 }
 
+// BindLook defines the flags of what only looks: --redis is taken, as elsewhere.
+func (o *Options) BindLook(f *pflag.FlagSet) {
+	o.BindDatabase(f)
+	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed to look")
+}
+
 // Bind defines the flags of a process that executes.
 func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
@@ -158,20 +164,29 @@ func Redis(redisURL string) (asynq.RedisConnOpt, error) {
 // Service is the configuration of a service that hands over and looks, but
 // executes nothing.
 func (o *Options) Service() (postadjudication.Config, error) {
+	c, err := o.Look()
+	if err == nil && c.Redis == nil {
+		err = wrong("no Redis is named: set %s or --redis", RedisVariable)
+	}
+	return c, err
+}
+
+// Look is the configuration of a service that only looks. It needs no Redis.
+func (o *Options) Look() (postadjudication.Config, error) {
 	if o.DatabaseURL == "" {
 		return postadjudication.Config{}, wrong("no Postgres is named: set %s or --database", DatabaseVariable)
 	}
 	if err := CheckDatabaseURL(o.DatabaseURL); err != nil {
 		return postadjudication.Config{}, err
 	}
-	if o.RedisURL == "" {
-		return postadjudication.Config{}, wrong("no Redis is named: set %s or --redis", RedisVariable)
+	c := postadjudication.Config{DatabaseURL: o.DatabaseURL}
+	if o.RedisURL != "" {
+		opt, err := Redis(o.RedisURL)
+		if err != nil {
+			return postadjudication.Config{}, err
+		}
+		c.Redis = opt
 	}
-	opt, err := Redis(o.RedisURL)
-	if err != nil {
-		return postadjudication.Config{}, err
-	}
-	c := postadjudication.Config{DatabaseURL: o.DatabaseURL, Redis: opt}
 	return c, o.Retention.apply(&c)
 }
 

@@ -43,7 +43,7 @@ func (c *command) brakeList() *cobra.Command {
 			if err := needTenant(cmd, tenant); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), o)
+			service, err := c.look(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func (c *command) brakeList() *cobra.Command {
 			return showBrakes(screen.New(c.Out), tenant, found)
 		},
 	}
-	o.BindServers(cmd.Flags())
+	o.BindLook(cmd.Flags())
 	tenantFlag(cmd.Flags(), &tenant)
 	return cmd
 }

@@ -25,7 +25,11 @@ type own struct {
 // only when the environment names one.
 func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	o.FromEnvironment(c.Getenv)
-	config, err := o.Service()
+	as := o.Look
+	if o.acts {
+		as = o.Service
+	}
+	config, err := as()
 	if err != nil {
 		return nil, err
 	}

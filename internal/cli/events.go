@@ -36,7 +36,7 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 			if err := w.check(cmd); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), w.options)
+			service, err := c.look(cmd.Context(), w.options)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 		},
 	}
 	f := cmd.Flags()
-	w.options.BindServers(f)
+	w.options.BindLook(f)
 	tenantFlag(f, &w.tenant)
 	f.Int64Var(&w.after, "after", 0, "begin after this position")
 	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MostEvents))

@@ -31,7 +31,11 @@ type office struct {
 // bind defines the flags of commands that look.
 func (o *office) bind(f *pflag.FlagSet) {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.BindServers(own)
+	if o.acts {
+		o.BindServers(own)
+	} else {
+		o.BindLook(own)
+	}
 	o.local(f, own)
 	f.StringVar(&o.server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
 	f.BoolVar(&o.insecure, "insecure", false, "show the key to a --server over plain http beyond loopback, where it travels in the clear")
@@ -40,11 +44,11 @@ func (o *office) bind(f *pflag.FlagSet) {
 
 // bindActor defines the flags of commands that act.
 func (o *office) bindActor(f *pflag.FlagSet) {
+	o.acts = true
 	o.bind(f)
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.StringVar(&o.actor, "actor", "", "who asks (required; with --server it is the key's principal)")
 	o.local(f, own)
-	o.acts = true
 }
 
 // local adds flags that are not for servers.

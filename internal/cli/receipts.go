@@ -49,7 +49,7 @@ list that was cut, give its last sequence number to --after.`,
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), l.options)
+			service, err := c.look(cmd.Context(), l.options)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ list that was cut, give its last sequence number to --after.`,
 		},
 	}
 	f := cmd.Flags()
-	l.options.BindServers(f)
+	l.options.BindLook(f)
 	tenantFlag(f, &l.tenant)
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
 	f.StringVar(&l.kase, "case", "", "case id")

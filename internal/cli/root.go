@@ -74,10 +74,19 @@ func needTenant(cmd *cobra.Command, tenant string) error {
 	return nil
 }
 
-// open opens a service that hands over and looks. close is not nil.
+// open opens a service that hands over and looks.
 func (c *command) open(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
+	return c.opened(ctx, o, (*app.Options).Service)
+}
+
+// look opens a service that only looks.
+func (c *command) look(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
+	return c.opened(ctx, o, (*app.Options).Look)
+}
+
+func (c *command) opened(ctx context.Context, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
 	o.FromEnvironment(c.Getenv)
-	config, err := o.Service()
+	config, err := as(&o)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ for one.`,
 			if err := needTenant(cmd, tenant); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), o)
+			service, err := c.look(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ for one.`,
 			return showCase(screen.New(c.Out), answer)
 		},
 	}
-	o.BindServers(cmd.Flags())
+	o.BindLook(cmd.Flags())
 	tenantFlag(cmd.Flags(), &tenant)
 	return cmd
 }

@@ -44,7 +44,8 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"serve", app.DatabaseVariable},
 		{"serve --database postgres://h/d --redis redis://h", "--embedded"},
 		{"serve --database postgres://h/d --redis redis://h --embedded --listen 0.0.0.0:1", "--expose"},
-		{"status txr_1 --tenant t --database postgres://h/d", app.RedisVariable},
+		{"submit - --database postgres://h/d", app.RedisVariable},
+		{"cancel " + anyRun + " --tenant t --actor a --reason r --database postgres://h/d", app.RedisVariable},
 		{"status txr_1 --tenant t --database postgres://h/d --redis nonsense", "redis://"},
 	} {
 		args := strings.Fields(tc.args)

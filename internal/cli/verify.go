@@ -55,7 +55,7 @@ that is cut off at its end still verifies by itself: keep its head elsewhere by
 		},
 	}
 	f := cmd.Flags()
-	a.options.BindServers(f)
+	a.options.BindLook(f)
 	f.StringVar(&a.tenant, "tenant", "", "whose")
 	f.BoolVar(&a.all, "all-tenants", false, "everybody's")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
@@ -68,7 +68,7 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	if err != nil {
 		return err
 	}
-	service, err := c.open(ctx, a.options)
+	service, err := c.look(ctx, a.options)
 	if err != nil {
 		return err
 	}
