@@ -17,7 +17,7 @@ type escrow struct {
 }
 
 // openEscrow starts the escrow service for demonstrations when none is named. That
-// one never forgets an operation key.
+// one never forgets an operation key, unless the options say so.
 func openEscrow(o Options) (*escrow, error) {
 	e := &escrow{url: o.EscrowURL}
 	lifetime := o.KeyLifetime
@@ -26,7 +26,10 @@ func openEscrow(o Options) (*escrow, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.embedded, e.url, lifetime = service, service.URL(), postadjudication.Forever
+		e.embedded, e.url = service, service.URL()
+		if lifetime == 0 {
+			lifetime = postadjudication.Forever
+		}
 	}
 	header := http.Header{}
 	if o.Authorization != "" && e.embedded == nil {

@@ -35,6 +35,8 @@ type Main struct {
 	Options Options
 	Log     *zap.Logger                                   // none when nil
 	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
+	Now     func() time.Time                              // the service's clock; time.Now when nil
+	Stage   http.Handler                                  // of a demonstration, at /stage/; nil: none
 
 	// Tracer is whom spans are given to. When nil, Start exports them to where the
 	// environment's OTEL_EXPORTER_OTLP_ENDPOINT says, else nothing is traced.
@@ -44,6 +46,7 @@ type Main struct {
 	Service *postadjudication.Service
 	Redis   asynq.RedisConnOpt
 	URL     string              // of the pages; empty when there are none
+	Where   string              // URL of the database; it may hold a password
 	Keys    bool                // whoever asks needs an access key
 	Escrow  string              // base URL of the escrow service
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
@@ -77,6 +80,7 @@ func (m *Main) Start(ctx context.Context) error {
 	if err := CheckDatabaseURL(databaseURL); err != nil {
 		return err
 	}
+	m.Where = databaseURL
 	if m.Redis, err = Redis(redisURL); err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer,
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now,
 		Brake:   m.Options.Brake,
 		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {

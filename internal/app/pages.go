@@ -45,6 +45,9 @@ func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", face)
+	if m.Stage != nil {
+		mux.Handle("/stage/", m.Stage)
+	}
 	return mux
 }
 

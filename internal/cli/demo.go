@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -80,15 +81,35 @@ func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err err
 		err = report.Show(screen.New(c.Out))
 	}
 	if err == nil && serve {
-		c.note(fmt.Sprintf("queues and tasks: %[1]s/asynqmon   metrics: %[1]s/metrics   HTTP API: %[1]s/api/v1 (name a tenant in Recourse-Tenant)   Ctrl-C ends it", d.URL()))
-		c.note(fmt.Sprintf("its dead letters: recourse dlq list --server %s --tenant lumen-studio", d.URL()))
-		c.note(fmt.Sprintf("to mend its escrow service, so that forks settle: curl -X POST %s/v1/repair", d.Escrow()))
-		<-ctx.Done()
+		if err = c.invite(d); err == nil {
+			<-ctx.Done()
+		}
 	}
 	if err == nil && !report.OK() {
 		err = errBroken
 	}
 	return err
+}
+
+// invite tells how to look on, and what may be done to the stage.
+func (c *command) invite(d *demo.Demo) error {
+	database, err := d.Database()
+	if err != nil {
+		return err
+	}
+	for _, line := range []string{
+		"queues and tasks    URL/asynqmon",
+		"metrics             URL/metrics",
+		"HTTP API            URL/api/v1   (name a tenant in Recourse-Tenant)",
+		"dead letters        recourse dlq list --server URL --tenant northwind-homes",
+		"receipts            recourse receipts verify --tenant northwind-homes --database 'DATABASE'",
+		"mend the escrow     curl -X POST URL/stage/repair",
+		"let time pass       curl -X POST 'URL/stage/clock?forward=P181D'   (removed letters go to ARCHIVE)",
+		"Ctrl-C ends it.",
+	} {
+		c.note(strings.NewReplacer("URL", d.URL(), "DATABASE", database, "ARCHIVE", d.Archive()).Replace(line))
+	}
+	return nil
 }
 
 // note tells people what goes on, beside the answer.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -90,7 +91,10 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 	rows := make([][]string, len(page.Letters))
 	for i, l := range page.Letters {
 		why, risk, may := l.ReasonCode, "-", "fork"
-		if l.Error != nil {
+		switch {
+		case l.Error != nil && l.ReasonCode == background.ReasonRetryExhausted:
+			why = l.Error.Type // as most do
+		case l.Error != nil:
 			why += ": " + l.Error.Type
 		}
 		if l.AtRisk != nil {

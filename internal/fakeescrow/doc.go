@@ -18,9 +18,11 @@
 //	late       200, but only after Config.Late                            moved
 //	panic      200, and an executor wrapped by Panicking panics after it  moved
 //	partial    200 with half of the amount, rounded up                    moved
+//	dark       as drop; lookups of the key answer 503 until the repair    moved
+//	lost       the same, before anything was moved                        -
 //
-// A key that was paid answers already_executed at once to every later call. After
-// POST /v1/repair every word is ok, as after Repair.
+// A key that was paid answers already_executed at once to every later call, unless
+// the word is dark. After Repair every word is ok.
 //
 // # Ledger
 //

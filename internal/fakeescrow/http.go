@@ -15,10 +15,6 @@ func (s *Service) routes() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /v1/executions", s.execute)
 	m.HandleFunc("GET /v1/executions/{key}", s.lookup)
-	m.HandleFunc("POST /v1/repair", func(w http.ResponseWriter, _ *http.Request) {
-		s.Repair()
-		w.WriteHeader(http.StatusNoContent)
-	})
 	return m
 }
 
@@ -61,11 +57,15 @@ func (s *Service) lookup(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "bad_operation_key", "the operation key is not 64 hexadecimal digits")
 		return
 	}
-	if e, ok := s.ledger.paid(key); ok {
-		tell(w, e, "executed")
-		return
+	effect, paid, dark := s.ledger.paid(key)
+	switch {
+	case dark:
+		refuse(w, http.StatusServiceUnavailable, "unavailable", "the escrow service can't say what became of it")
+	case paid:
+		tell(w, effect, "executed")
+	default:
+		answer(w, http.StatusNotFound, map[string]string{"operation_key": key, "status": "not_executed"})
 	}
-	answer(w, http.StatusNotFound, map[string]string{"operation_key": key, "status": "not_executed"})
 }
 
 // wait holds a call for d, or while the client and the service are there when d is 0.

@@ -45,8 +45,9 @@ type ledger struct {
 type entry struct {
 	first []byte // the request it came with
 	calls []Call
-	taken int // words used up
-	paid  int // index of its effect plus 1
+	taken int  // words used up
+	paid  int  // index of its effect plus 1
+	dark  bool // nobody is told of it, until the repair
 }
 
 type escrow struct{ tenant, reference string }
@@ -109,11 +110,14 @@ func (l *ledger) call(key string, raw []byte, r request, now time.Time) decision
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
-	if e.paid > 0 {
-		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "already_executed"}
-	}
 	if l.mended {
 		word = wordOK
+	}
+	if e.dark = word == wordDark || word == wordLost; e.dark {
+		return l.keepDark(key, e, r, word, now)
+	}
+	if e.paid > 0 {
+		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "already_executed"}
 	}
 	switch word {
 	case wordRetryable:
@@ -137,6 +141,16 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 		d.hold = holdLate
 	}
 	return d
+}
+
+// keepDark answers nothing, whether or not it pays.
+func (l *ledger) keepDark(key string, e *entry, r request, word string, now time.Time) decision {
+	if word == wordDark && e.paid == 0 {
+		if refused := l.pay(key, e, r, word, now); refused != nil {
+			return *refused
+		}
+	}
+	return decision{hold: holdDrop}
 }
 
 // pay appends the effect, or says why not.
@@ -169,14 +183,20 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 	return nil
 }
 
-// paid finds the effect of a key.
-func (l *ledger) paid(key string) (Effect, bool) {
+// paid finds the effect of a key. Of a dark key nobody can say.
+func (l *ledger) paid(key string) (effect Effect, paid, dark bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.keys[key]; e != nil && e.paid > 0 {
-		return l.effects[e.paid-1], true
+	e := l.keys[key]
+	switch {
+	case e == nil:
+		return Effect{}, false, false
+	case e.dark && !l.mended:
+		return Effect{}, false, true
+	case e.paid > 0:
+		return l.effects[e.paid-1], true, false
 	}
-	return Effect{}, false
+	return Effect{}, false, false
 }
 
 func (l *ledger) repair() {

@@ -20,9 +20,11 @@ const (
 	wordPanic     = "panic"
 	wordLate      = "late"
 	wordPartial   = "partial"
+	wordDark      = "dark"
+	wordLost      = "lost"
 )
 
-var known = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial}
+var known = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial, wordDark, wordLost}
 
 // request is what an execution asks for. Members that only Recourse cares about
 // are not read.

@@ -2,7 +2,6 @@ package fakeescrow
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -132,12 +131,36 @@ func TestRepairMakesEveryWordOK(t *testing.T) {
 	if a := e.Execute(t.Context(), c); a.Class != "not_executed" || !strings.Contains(a.Message, "payee_blocked") {
 		t.Errorf("before: %+v", a)
 	}
-	res, err := http.Post(s.URL()+"/v1/repair", "", nil)
-	if err != nil || res.StatusCode != http.StatusNoContent || res.Body.Close() != nil {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	s.Repair()
 	if a := e.Execute(t.Context(), c); a.Class != "executed" {
 		t.Errorf("after: %+v", a)
+	}
+}
+
+func TestOfADarkKeyNobodyIsToldBeforeTheRepair(t *testing.T) {
+	t.Parallel()
+	for simulate, moved := range map[string]int64{`"dark"`: 2501, `"lost"`: 0} {
+		s := start(t, Config{})
+		e := executor(t, s)
+		c := ask{name: "a", simulate: simulate}.call()
+		for range 2 {
+			if a := e.Execute(t.Context(), c); a.Class != "unknown" || a.Type != "http.no_answer" {
+				t.Errorf("%s: %+v", simulate, a)
+			}
+			if a := e.Lookup(t.Context(), c); a.Class != "unknown" {
+				t.Errorf("%s looked up: %+v", simulate, a)
+			}
+		}
+		if got := s.Totals().Released["USD"]; got != moved || s.DoubleEffects() != 0 {
+			t.Errorf("%s moved %d, want %d; double %d", simulate, got, moved, s.DoubleEffects())
+		}
+		s.Repair()
+		if a := e.Lookup(t.Context(), c); a.Moved != moved || (a.Class == "executed") != (moved > 0) {
+			t.Errorf("%s looked up after the repair: %+v", simulate, a)
+		}
+		if a := e.Execute(t.Context(), c); a.Class != "executed" || a.Moved != 2501 || s.DoubleEffects() != 0 {
+			t.Errorf("%s after the repair: %+v", simulate, a)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -13,8 +15,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// timeLimit of one call of the escrow service: less than its late answers take.
-const timeLimit = 400 * time.Millisecond
+const (
+	// timeLimit of one call of the escrow service: less than its late answers take.
+	timeLimit = 400 * time.Millisecond
+	// keyLifetime is for how long the escrow service recognises an operation key, it
+	// says: far longer than it is played, and less than the clock is set forward.
+	keyLifetime = 24 * time.Hour
+)
 
 // Options of a demonstration.
 type Options struct {
@@ -32,6 +39,7 @@ type Demo struct {
 	options Options
 	began   time.Time
 	main    *app.Main
+	clock   clock
 	rest    *rest
 	work    sync.WaitGroup
 	end     context.CancelFunc
@@ -47,7 +55,7 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 	if err != nil {
 		return d, err
 	}
-	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.rest.moved}
+	d.main = &app.Main{Options: chosen, Log: o.Log, OnMove: d.rest.moved, Now: d.clock.now, Stage: d.controls()}
 	if err := d.main.Parse(func(string) string { return "" }); err != nil {
 		return d, err
 	}
@@ -64,7 +72,13 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 
 // servers finds a place on the servers that are named.
 func (d *Demo) servers(ctx context.Context) (app.Options, error) {
-	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, Listen: d.options.Listen, Expose: d.options.Expose}
+	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: keyLifetime, Listen: d.options.Listen, Expose: d.options.Expose}
+	archive, err := os.MkdirTemp("", "recourse-demo-archive-")
+	if err != nil {
+		return out, err
+	}
+	d.closing(func() error { return os.RemoveAll(archive) })
+	out.Retention.Archive = archive
 	if d.options.DatabaseURL != "" {
 		databaseURL, drop, err := app.FreshDatabase(ctx, d.options.DatabaseURL, "recourse_demo")
 		if err != nil {
@@ -90,8 +104,18 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 // URL is where the pages are; empty when there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
-// Escrow is the base URL of the escrow service that plays along.
-func (d *Demo) Escrow() string { return d.main.Escrow }
+// Database is the URL of the database, without its password.
+func (d *Demo) Database() (string, error) {
+	u, err := url.Parse(d.main.Where)
+	if err != nil {
+		return "", errors.New("the Postgres URL can't be read")
+	}
+	return u.Redacted(), nil
+}
+
+// Archive is the directory that removed letters go into. It goes with the
+// demonstration.
+func (d *Demo) Archive() string { return d.main.Options.Retention.Archive }
 
 func (d *Demo) closing(f func() error) { d.closers = append(d.closers, f) }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	narrowest = 60
-	standard  = 100 // where there is no terminal to ask
+	standard  = 140 // where there is no terminal to ask
 	widest    = 140
 )
 

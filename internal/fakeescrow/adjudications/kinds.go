@@ -11,7 +11,7 @@ type kind struct {
 
 // The meanings assume three attempts of at most 400ms each.
 var kinds = []kind{
-	{"ok", 195, "ok", "settled or refunded at the first attempt"},
+	{"ok", 191, "ok", "settled or refunded at the first attempt"},
 	{"retryable, ok", 34, []string{"retryable", "ok"}, "at the second"},
 	{"retryable twice, ok", 9, []string{"retryable", "retryable", "ok"}, "at the third"},
 	{"retryable", 14, "retryable", "dead letter after three attempts, nothing moved"},
@@ -24,6 +24,8 @@ var kinds = []kind{
 	{"panic", 3, "panic", "three panics; the lookup finds the money moved"},
 	{"late", 4, "late", "paid, answered after the limit, then already executed"},
 	{"partial", 5, "partial", "half is moved: partially settled"},
+	{"dark", 2, "dark", "paid without an answer, and no lookup says so: dead letter, unknown"},
+	{"lost", 2, "lost", "the same, but nothing was moved"},
 	{name: duplicate, meaning: "the run that is there already: nothing new"},
 	{name: otherContent, meaning: "refused: `retry_key_mismatch`"},
 	{name: opposite, meaning: "refused: the case goes, or has gone, the other way"},

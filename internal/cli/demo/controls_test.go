@@ -1,0 +1,107 @@
+package demo_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/cli/demo"
+)
+
+const dark = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"dark"}
+{"transaction_receipt_id":"txr_2","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"f","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"lost"}
+{"transaction_receipt_id":"txr_3","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"g","outcome":"refund","amount":{"minor":4,"currency":"USD"},"held":{"minor":9,"currency":"USD"},"simulate":"refused"}
+`
+
+// visitor is one who looks at a demonstration's pages and acts on them.
+type visitor struct {
+	t   *testing.T
+	url string
+}
+
+func (v visitor) ask(method, path, body string, status int) map[string]any {
+	v.t.Helper()
+	r, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	r.Header.Set("Recourse-Tenant", "t")
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != status {
+		v.t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, raw, err)
+	}
+	var out map[string]any
+	if strings.HasPrefix(string(raw), "{") {
+		if err := json.Unmarshal(raw, &out); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// letters are the open ones of a class by transaction.
+func (v visitor) letters(class string) map[string]string {
+	out := map[string]string{}
+	for _, l := range v.ask("GET", "/api/v1/dead-letters?letter=open&outcome_class="+class, "", 200)["letters"].([]any) {
+		letter := l.(map[string]any)
+		out[letter["transaction_receipt_id"].(string)] = letter["run_id"].(string)
+	}
+	return out
+}
+
+func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
+	t.Parallel()
+	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(dark), Progress: io.Discard, Listen: "127.0.0.1:0"})
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Play(t.Context())
+	if err != nil || !r.OK() || r.DeadLettered != 3 || r.UnknownOpen != 6 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	v := visitor{t, d.URL()}
+	unknown, refused := v.letters("unknown"), v.letters("not_executed")
+	if len(unknown) != 2 || len(refused) != 1 {
+		t.Fatalf("%v %v", unknown, refused)
+	}
+	paid, lost := "/api/v1/dead-letters/"+unknown["txr_1"], "/api/v1/dead-letters/"+unknown["txr_2"]
+	for _, bad := range []string{"", "?forward=yesterday", "?forward=-P1D", "?forward=P11Y", "?forward=PT999999999999H"} {
+		v.ask("POST", "/stage/clock"+bad, "", 400)
+	}
+	v.ask("GET", "/stage/repair", "", 405)
+	v.ask("POST", "/stage/clock?forward=P2D", "", 200) // over the lifetime of the operation keys
+	if no := v.ask("POST", paid+"/fork", `{"reason":"too late"}`, 409); no["code"] != "reconcile_first" {
+		t.Errorf("%v", no)
+	}
+	v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 409)
+	v.ask("POST", "/stage/repair", "", 200)
+	if kase := v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 200); kase["settlement_progression_status"] != "settled" {
+		t.Errorf("%v", kase)
+	}
+	if kase := v.ask("POST", lost+"/reconcile", `{"lookup":true}`, 200); kase["settlement_progression_status"] != "dispute-ready" || kase["unknown_open"] != 0.0 {
+		t.Errorf("%v", kase)
+	}
+	v.ask("POST", "/api/v1/dead-letters/"+refused["txr_3"]+"/hold", `{"reason":"in court"}`, 200)
+	if passed := v.ask("POST", "/stage/clock?forward=P180D", "", 200); passed["announced"] != 1.0 || passed["pruned"] != 0.0 {
+		t.Errorf("%v", passed)
+	}
+	if passed := v.ask("POST", "/stage/clock?forward=P8D", "", 200); passed["announced"] != 0.0 || passed["pruned"] != 1.0 {
+		t.Errorf("%v", passed)
+	}
+	if left := v.letters("not_executed"); len(left) != 1 || left["txr_3"] == "" {
+		t.Errorf("%v are left", left)
+	}
+}
