@@ -20,12 +20,6 @@ type Desk struct {
 	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: retention does not touch it while it is held, or its money unknown; or this process has no rule for it
 }
 
-// Gates of holds, beside those of forks.
-const (
-	GateHeld    Gate = "held"     // somebody holds the letter
-	GateNotHeld Gate = "not_held" // nobody holds the letter
-)
-
 // Desk tells what people have said of an open letter. ErrNotFound when the tenant has
 // none such, *RefusedError when the letter is not open.
 func (s *Service) Desk(ctx context.Context, tenant string, id background.RunID) (Desk, error) {

@@ -26,18 +26,6 @@ type ForkRequest struct {
 	Queue  string              // another queue of the family, "<family>:<shard>"; empty keeps the letter's
 }
 
-// Gate is the rule that refuses an action on a dead letter.
-type Gate string
-
-// The gates.
-const (
-	GateNotALetter     Gate = "not_a_letter"     // the run is not dead-lettered
-	GateNotOpen        Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst Gate = "reconcile_first"  // money may have moved, and the operation key may be over
-	GateCaseEnded      Gate = "case_ended"       // the case is settled or refunded
-	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
-)
-
 // RefusedError says which rule refuses an action, and what stands there instead.
 type RefusedError struct {
 	Gate   Gate
@@ -47,9 +35,9 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	s := fmt.Sprintf("postadjudication: refused by %s: run %s", e.Gate, e.Run)
+	s := fmt.Sprintf("postadjudication: refused by %s: %s: run %s", e.Gate, e.Gate.Meaning(), e.Run)
 	if e.Letter != background.NoLetter {
-		s += " is a letter that is " + string(e.Letter)
+		s += ", whose letter is " + string(e.Letter)
 	}
 	if e.Holder != e.Run {
 		s += "; the case is held by run " + e.Holder.String()

@@ -70,7 +70,7 @@ func standing(err error) *Problem {
 }
 
 func refusedBy(e *postadjudication.RefusedError) *Problem {
-	p := newProblem(http.StatusConflict, string(e.Gate), "%s", gateWords(e.Gate))
+	p := newProblem(http.StatusConflict, string(e.Gate), "%s", e.Gate.Meaning())
 	p.Run = &e.Run
 	if e.Letter != background.NoLetter {
 		p.Letter = &e.Letter
@@ -79,26 +79,6 @@ func refusedBy(e *postadjudication.RefusedError) *Problem {
 		p.Holder = &e.Holder
 	}
 	return p
-}
-
-func gateWords(g postadjudication.Gate) string {
-	switch g {
-	case postadjudication.GateNotALetter:
-		return "the run is no dead letter"
-	case postadjudication.GateNotOpen:
-		return "the letter is not open any more: see letter and holder_run_id"
-	case postadjudication.GateReconcileFirst:
-		return "money may have moved: reconcile first"
-	case postadjudication.GateCaseEnded:
-		return "the case is settled or refunded"
-	case postadjudication.GateNotSettlement:
-		return "a plain task has no money to find out about"
-	case postadjudication.GateHeld:
-		return "the letter is held"
-	case postadjudication.GateNotHeld:
-		return "nobody holds the letter"
-	}
-	return "refused by " + string(g)
 }
 
 // fieldsOf are the wrong fields in a joined error.
