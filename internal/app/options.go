@@ -63,10 +63,10 @@ func (o *Options) BindServers(f *pflag.FlagSet) {
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0 (default $"+RedisVariable+")")
 }
 
-// BindLook defines the flags of what only looks: --redis is taken, as elsewhere.
+// BindLook defines the flags of what needs no Redis: --redis is taken, as elsewhere.
 func (o *Options) BindLook(f *pflag.FlagSet) {
 	o.BindDatabase(f)
-	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed to look")
+	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed here")
 }
 
 // Bind defines the flags of a process that executes.

@@ -26,7 +26,7 @@ type own struct {
 func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	o.FromEnvironment(c.Getenv)
 	as := o.Look
-	if o.acts {
+	if o.rings() {
 		as = o.Service
 	}
 	config, err := as()

@@ -46,6 +46,7 @@ type ordered struct {
 }
 
 func (o *ordered) bind(cmd *cobra.Command) {
+	o.quiet = true
 	o.bindActor(cmd.Flags())
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why (required)")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What only looks needs no Redis, and what rings demands one before it writes anything.
+// What only looks, or changes keys and policies, needs no Redis, and what rings demands one before it writes anything.
 func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
@@ -21,6 +21,8 @@ func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	} {
 		p.run("", strings.Fields(args)...).wants(t, args, 0, "")
 	}
+	p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "r").wants(t, "keys create", 0, "")
+	p.run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").wants(t, "policy set", 0, "")
 	p.run(another("txr_2"), "submit", "-").wants(t, "submit", 2, app.RedisVariable)
 	p.run("", "status", "txr_2", "--tenant", "acme").wants(t, "what was not submitted", 1, "txr_2")
 	p.run("", "brake", "pull", "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "brake pull", 2, app.RedisVariable)

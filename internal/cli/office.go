@@ -25,13 +25,17 @@ type office struct {
 	server, tenant, actor string
 	insecure              bool
 	acts                  bool
+	quiet                 bool     // what it changes is nothing that Redis knows of
 	here                  []string // names of the flags that mean nothing to a server
 }
+
+// rings reports whether Redis is needed.
+func (o *office) rings() bool { return o.acts && !o.quiet }
 
 // bind defines the flags of commands that look.
 func (o *office) bind(f *pflag.FlagSet) {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	if o.acts {
+	if o.rings() {
 		o.BindServers(own)
 	} else {
 		o.BindLook(own)
