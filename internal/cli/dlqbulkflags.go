@@ -69,11 +69,11 @@ func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, k clerk, q 
 	if p.attempts < 1 {
 		return usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
-	policy, err := policyOf(ctx, k, forkedFamily(q))
-	policy.MaxRetryAttempts = p.attempts
-	q.Policy = &policy
+	policy, err := policyOfForks(ctx, cmd, k, q, "max-retries")
 	if err != nil {
 		return err
 	}
+	policy.MaxRetryAttempts = p.attempts
+	q.Policy = &policy
 	return validPolicy(cmd, policy)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
-	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // clerk does what the commands of dead letters, keys and policies ask, for one tenant and
@@ -99,14 +98,3 @@ const (
 	resumeBulk bulkTurn = "resume"
 	cancelBulk bulkTurn = "cancel"
 )
-
-// policyOf is the policy of a family's new runs: what a change of it starts from.
-func policyOf(ctx context.Context, k clerk, family string) (retrypolicy.Policy, error) {
-	all, err := k.Policies(ctx)
-	for _, p := range all {
-		if p.Family == family {
-			return p.Policy, err
-		}
-	}
-	return retrypolicy.Policy{}.Normalize(), err
-}

@@ -24,7 +24,7 @@ for the fork; what the escrow service is sent may not.
 
 Without RUN all letters are forked that a filter selects (or --all) and that are worth
 another try, as one plan: you see it first. A policy is then that of the family's new
-runs with what is given here changed.`,
+runs with what is given here changed; letters of several families need --family.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.forkMany(cmd, l, p, m, queue, force)
@@ -83,7 +83,7 @@ func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *m
 		if !p.given(cmd) {
 			return nil
 		}
-		now, err := policyOf(ctx, k, forkedFamily(q))
+		now, err := policyOfForks(ctx, cmd, k, q, p.first(cmd))
 		if err != nil {
 			return err
 		}
@@ -91,14 +91,6 @@ func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *m
 		q.Policy = &policy
 		return err
 	})
-}
-
-// forkedFamily is the family that a plan is about.
-func forkedFamily(q *postadjudication.BulkRequest) string {
-	if q.Filter.Family != "" {
-		return q.Filter.Family
-	}
-	return postadjudication.Family
 }
 
 func forceFlag(cmd *cobra.Command, to *bool) {

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// first names the first of the given flags that change a policy.
+func (p *policyFlags) first(cmd *cobra.Command) string {
+	return policyFlag[slices.IndexFunc(policyFlag, cmd.Flags().Changed)]
+}
+
+// policyOfForks is what a changed policy of a plan's forks starts from: that of the one
+// family that the plan is about. The plan is held to this family, since a policy goes to
+// each of its forks, and letters of another family may die before it is made.
+func policyOfForks(ctx context.Context, cmd *cobra.Command, k clerk, q *postadjudication.BulkRequest, flag string) (retrypolicy.Policy, error) {
+	family, err := forkedFamily(ctx, cmd, k, q.Filter, flag)
+	if err != nil {
+		return retrypolicy.Policy{}, err
+	}
+	all, err := k.Policies(ctx)
+	if err != nil {
+		return retrypolicy.Policy{}, err
+	}
+	at := slices.IndexFunc(all, func(p postadjudication.FamilyPolicy) bool { return p.Family == family })
+	if at < 0 {
+		return retrypolicy.Policy{}, usage(cmd, fmt.Errorf("--%s changes a policy that is not known here: that of %s; ask a server that works on it (--server), or set it", flag, family))
+	}
+	q.Filter.Family, q.All = family, false
+	return all[at].Policy, nil
+}
+
+// forkedFamily is the family of the letters that a filter selects: the one that is named,
+// that of the queue, or the settlements' when there are no others among them.
+func forkedFamily(ctx context.Context, cmd *cobra.Command, k clerk, f postadjudication.LetterFilter, flag string) (string, error) {
+	if f.Family != "" {
+		return f.Family, nil
+	}
+	if at := strings.LastIndexByte(f.Queue, ':'); at > 0 {
+		return f.Queue[:at], nil
+	}
+	f.Standing = background.LetterOpen // only these are ever meant
+	all, err := k.Count(ctx, f)
+	if err != nil {
+		return "", err
+	}
+	f.Family = postadjudication.Family
+	theirs, err := k.Count(ctx, f)
+	if err == nil && theirs.Total < all.Total {
+		err = usage(cmd, fmt.Errorf("--%s needs --family: letters of other families than %s are meant, too, whose policy is another", flag, f.Family))
+	}
+	return f.Family, err
+}
