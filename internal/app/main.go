@@ -51,11 +51,12 @@ type Main struct {
 	Escrow  string              // base URL of the escrow service
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
 
-	metrics *metrics
-	traces  bool // the environment says where traces go
-	pages   *http.Server
-	serving sync.WaitGroup
-	closers []func() error
+	metrics  *metrics
+	traces   bool // the environment says where traces go
+	collects bool // the environment says how often garbage is collected
+	pages    *http.Server
+	serving  sync.WaitGroup
+	closers  []func() error
 }
 
 // Parse fills the options from the environment where no flag spoke, and refuses
@@ -63,6 +64,7 @@ type Main struct {
 func (m *Main) Parse(getenv func(string) string) error {
 	m.Options.FromEnvironment(getenv)
 	m.traces = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
+	m.collects = getenv(collectorVariable) != ""
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
@@ -204,7 +206,10 @@ func (m *Main) stopPages() error {
 
 // Run executes settlements until ctx ends, then lets running attempts finish. The
 // pages are served meanwhile and until Close.
-func (m *Main) Run(ctx context.Context) error { return m.Service.Run(ctx) }
+func (m *Main) Run(ctx context.Context) error {
+	defer m.makeRoom()()
+	return m.Service.Run(ctx)
+}
 
 func (m *Main) closing(f func() error) { m.closers = append(m.closers, f) }
 
