@@ -46,3 +46,12 @@ func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterF
 func GramsOf(tenant, message, constant string) string {
 	return arrayOf(gramsOf(tenant, message, constant))
 }
+
+// ShapesLeft is how many shapes a filter leaves.
+func (j *Journal) ShapesLeft(ctx context.Context, tenant string, f LetterFilter) (int, error) {
+	left, _, err := shapesOf(ctx, j.finding, tenant, f, LetterOrder{})
+	return len(left), err
+}
+
+// Compare tells which of two places comes first.
+func (o LetterOrder) Compare(a, b LetterPlace) int { return o.compare(a, b) }

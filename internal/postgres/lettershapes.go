@@ -51,8 +51,12 @@ func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter, o L
 	r.ints("id", func(s *shape, v int64) { s.id = v })
 	r.ints("letters", func(s *shape, v int64) { s.letters = v })
 	if f.Shape.Text != "" {
-		inAll := "strpos(constant, " + c.arg(f.Shape.Text) + ") > 0"
-		c.parts = append(c.parts, "("+inAll+" OR NOT whole)")
+		text := c.arg(f.Shape.Text)
+		inAll, inSome := "strpos(constant, "+text+") > 0", "NOT whole"
+		if isShort(f.Shape.Text) {
+			inSome += " AND constant NOT IN (" + strings.ReplaceAll(shortAbsentSQL, "?", text) + ")"
+		}
+		c.parts = append(c.parts, "("+inAll+" OR "+inSome+")")
 		r.ints("(NOT "+inAll+")::int", func(s *shape, v int64) { s.check = v == 1 })
 		r.texts("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *shape, v string) { s.constant = v })
 	}

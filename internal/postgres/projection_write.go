@@ -95,7 +95,7 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	gone, kept := newColumns(1, 0), newColumns(15, len(found))
+	gone, kept, short := newColumns(1, 0), newColumns(15, len(found)), shortTexts{}
 	for i := range found {
 		d := &found[i]
 		if background.Letter(d.Letter) == background.LetterPurged {
@@ -121,8 +121,12 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 			continue
 		}
 		message := strings.ToLower(d.ErrorText)
+		short.add(constantOf{d.Tenant, shapes[i].constant}, message)
 		kept.str(message)
 		kept.str(arrayOf(gramsOf(d.Tenant, message, shapes[i].constant)))
+	}
+	if err := short.tell(ctx, tx); err != nil {
+		return 0, err
 	}
 	_, err = tx.ExecContext(ctx, lettersSQL, append(gone.args(), kept.args()...)...)
 	return len(cases), err
