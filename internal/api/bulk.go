@@ -18,7 +18,7 @@ type bulkPlanInput struct {
 	Body struct {
 		Action    string          `json:"action" enum:"fork,reconcile_by_lookup,purge,mark,hold,release"`
 		Filter    json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters are meant"`
-		Where     condition       `json:"where,omitempty" minLength:"1" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON: of those that the filter selects, only letters that meet it are meant" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
+		Where     string          `json:"where,omitempty" minLength:"1" maxLength:"4096" doc:"A condition on a letter in CEL, by the names of its JSON: of those that the filter selects, only letters that meet it are meant" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
 		All       bool            `json:"all,omitempty" doc:"All open letters: in the place of a filter and a condition"`
 		Reason    string          `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
 		Policy    *PolicyBody     `json:"policy,omitempty" doc:"Of forks: another retry policy; absent keeps the letters'"`
@@ -29,22 +29,6 @@ type bulkPlanInput struct {
 		Parallel  int             `json:"parallel,omitempty" minimum:"1" maximum:"64" doc:"Letters worked on at once; 10 when absent"`
 		Throttle  int             `json:"throttle,omitempty" minimum:"1" maximum:"10000" doc:"Letters a second; as fast as it goes when absent"`
 	}
-}
-
-// condition is an expression that is given or absent, but not null: what was to make a
-// plan smaller must not be passed over.
-type condition string
-
-// blank is an expression that says nothing, which is refused by its field.
-const blank condition = " "
-
-// UnmarshalJSON reads null as blank.
-func (c *condition) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*c = blank
-		return nil
-	}
-	return json.Unmarshal(text, (*string)(c))
 }
 
 type bulkInput struct {
@@ -132,7 +116,7 @@ func (a *API) bulkOperations(h huma.API) {
 
 func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlanned, error) {
 	q := postadjudication.BulkRequest{
-		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), Where: string(in.Body.Where), All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
+		Tenant: c.Tenant, Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
 	}
 	var err error

@@ -72,7 +72,10 @@ func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, erro
 	if wrong := intake.Strict(body); wrong != nil {
 		return nil, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").with(wrong.Field, wrong.Problem)
 	}
-	return body, nil
+	if o.raw { // what is handed over is read by package intake
+		return body, nil
+	}
+	return body, noNull(body)
 }
 
 // named is the run or the case that a path names.
