@@ -1,6 +1,8 @@
 package postadjudication
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -24,6 +26,15 @@ type RetentionRule struct {
 	// MaxCount keeps only the newest of each tenant, so that no tenant's letters make
 	// room for another's. 0 means any number.
 	MaxCount int
+}
+
+// ErrRetention marks the error of Open when Config.Retention can't be meant.
+var ErrRetention = errors.New("postadjudication: Config.Retention")
+
+// Validate tells what makes no sense in a rule, whatever families there are.
+func (rule RetentionRule) Validate() error {
+	_, err := rule.read(cmp.Or(rule.MaxAge, DefaultMaxAge))
+	return err
 }
 
 // DefaultMaxAge is how long letters are kept that no rule is about.
@@ -134,12 +145,15 @@ func newRetentions(rules []RetentionRule, families []string) (retentions, error)
 	}
 	ruled := map[[2]string]bool{}
 	for i, rule := range rules {
-		read, err := rule.read(out, def)
+		read, err := rule.read(cmp.Or(rule.MaxAge, DefaultMaxAge))
+		if _, known := out.families[rule.Family]; err == nil && !known {
+			err = fmt.Errorf("there is no family %q", rule.Family)
+		}
 		if err == nil && ruled[[2]string{rule.Family, rule.Queue}] {
 			err = fmt.Errorf("there are two rules for %s %s", rule.Family, rule.Queue)
 		}
 		if err != nil {
-			return out, fmt.Errorf("postadjudication: Config.Retention[%d]: %w", i, err)
+			return out, fmt.Errorf("%w[%d]: %w", ErrRetention, i, err)
 		}
 		ruled[[2]string{rule.Family, rule.Queue}] = true
 		if rule.Queue == "" {
@@ -157,21 +171,15 @@ func newRetentions(rules []RetentionRule, families []string) (retentions, error)
 	return out, nil
 }
 
-func (rule RetentionRule) read(known retentions, def time.Duration) (retention, error) {
-	r := retention{Shelf: postgres.Shelf{Family: rule.Family, Queue: rule.Queue}, maxAge: def, maxCount: rule.MaxCount}
-	if _, ok := known.families[rule.Family]; !ok {
-		return r, fmt.Errorf("there is no family %q", rule.Family)
-	}
+// read takes a rule with an age.
+func (rule RetentionRule) read(age string) (r retention, err error) {
+	r = retention{Shelf: postgres.Shelf{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
 	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
 		return r, fmt.Errorf("queue %q is none of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}
 	if rule.MaxCount < 0 {
 		return r, fmt.Errorf("MaxCount is negative")
 	}
-	if rule.MaxAge == "" {
-		return r, nil
-	}
-	var err error
-	r.maxAge, err = maxAge(rule.MaxAge)
+	r.maxAge, err = maxAge(age)
 	return r, err
 }

@@ -53,12 +53,12 @@ func retentionRule(text string) (rule postadjudication.RetentionRule, err error)
 	}
 	var count string
 	if rule.MaxAge, count, found = strings.Cut(keep, "/"); !found {
-		return rule, nil
+		return rule, rule.Validate()
 	}
 	if rule.MaxCount, err = strconv.Atoi(count); err != nil || rule.MaxCount < 1 {
 		return rule, fmt.Errorf("%q is no number of letters", count)
 	}
-	return rule, nil
+	return rule, rule.Validate()
 }
 
 // apply puts what was chosen into a configuration. Its errors are ErrOptions.

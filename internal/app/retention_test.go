@@ -33,7 +33,7 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 
 func TestRetentionThatCannotBeReadIsAWrongOption(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "P180D", "settlement", "settlement=", "=P1D", "settlement=P1D/", "settlement=P1D/0", "settlement=P1D/many"} {
+	for _, text := range []string{"", "P180D", "settlement", "settlement=", "=P1D", "settlement=P1D/", "settlement=P1D/0", "settlement=P1D/many", "settlement=P1X", "settlement=1d", "settlement=P0D", "settlement=P300Y", "settlement=P1X/10", "settlement:x=P1D", "settlement:=P1D"} {
 		o := sound()
 		o.Retention.Rules = []string{text}
 		if err := o.check(); !errors.Is(err, ErrOptions) {

@@ -33,5 +33,8 @@ func TestRetentionIsToldByWhoKeepsTheLetters(t *testing.T) {
 		t.Errorf("%v", tried)
 	}
 	ask([]string{"--tenant", "acme"}, "--retain", "settlement").wants(t, "no age", 2, "settlement=P180D")
+	for rule, word := range map[string]string{"settlement=P1X": "ISO 8601", "setlement=P1D": "no family", "settlement=P2D": "two rules"} {
+		ask([]string{"--tenant", "acme"}, "--retain", "settlement=P1D", "--retain", rule).wants(t, rule, 2, word)
+	}
 	ask(server, "--retain", "settlement=P1D").wants(t, "a server's", 2, "--retain is not for --server")
 }

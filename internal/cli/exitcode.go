@@ -37,7 +37,7 @@ func codeOf(err error) int {
 	switch {
 	case errors.As(err, &known):
 		return known.code
-	case errors.Is(err, app.ErrOptions), errors.As(err, &field), errors.As(err, &line):
+	case errors.Is(err, app.ErrOptions), errors.Is(err, postadjudication.ErrRetention), errors.As(err, &field), errors.As(err, &line):
 		return exitUsage
 	case errors.Is(err, postadjudication.ErrSchema):
 		return exitSchema

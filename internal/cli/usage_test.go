@@ -44,6 +44,8 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"serve", app.DatabaseVariable},
 		{"serve --database postgres://h/d --redis redis://h", "--embedded"},
 		{"serve --database postgres://h/d --redis redis://h --embedded --listen 0.0.0.0:1", "--expose"},
+		{"serve --database postgres://h/d --redis redis://h --embedded --retain settlement=P1X", "P1X"},
+		{"dlq retention --tenant t --database postgres://h/d --retain settlement=P1X/10", "P1X"},
 		{"submit - --database postgres://h/d", app.RedisVariable},
 		{"cancel " + anyRun + " --tenant t --actor a --reason r --database postgres://h/d", app.RedisVariable},
 		{"status txr_1 --tenant t --database postgres://h/d --redis nonsense", "redis://"},
