@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/archive"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -16,6 +18,10 @@ import (
 // Archive keeps the letters that retention and purges take: small files, written
 // once. A store of objects meets it as well as a directory does.
 type Archive = archive.Store
+
+// ArchiveRemover is an Archive that can also remove a file, as a directory can. One that
+// can't keeps the file of each try that came to nothing.
+type ArchiveRemover = archive.Remover
 
 // ArchiveDir is an Archive in a directory, which is made when it is not there.
 func ArchiveDir(path string) (Archive, error) {
@@ -90,6 +96,24 @@ func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at tim
 	name = folderOf(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
 	return name, s.archive.Put(ctx, name, content)
 }
+
+// unarchive removes a file of which it is certain that no letter was taken with it, so
+// that letters that can't be taken don't fill the archive. When the process dies before, or
+// the archive does not let go of it, it stays, and does no harm.
+func (s *Service) unarchive(ctx context.Context, name string) {
+	can, ok := s.archive.(ArchiveRemover)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unarchiveLimit)
+	defer cancel()
+	if err := can.Remove(ctx, name); err != nil {
+		s.log.Warn("a file with letters that were not taken stays in the archive", zap.String("name", name), zap.Error(err))
+	}
+}
+
+// unarchiveLimit is for the removal of one file.
+const unarchiveLimit = 10 * time.Second
 
 func archivedOf(f postgres.Filed, at time.Time) ArchivedLetter {
 	r, c := f.Run, f.Case

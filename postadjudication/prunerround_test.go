@@ -159,7 +159,7 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	r.sound()
 }
 
-// While the journal can't be written, a round leaves one file in the archive, and not
+// While the journal can't be written, a round puts one file into the archive, and not
 // one for each half of the letters.
 func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 	t.Parallel()

@@ -57,8 +57,13 @@ func (s *Service) retire(ctx context.Context, letters []postgres.Filed, at time.
 
 // retireOf takes letters of one tenant and family.
 func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at time.Time, receipt func(postgres.Filed, string) receipts.Draft) (done []background.Run, err error) {
-	name := ""
+	name, certain := "", true // that nothing was taken
 	if s.archive != nil {
+		defer func() {
+			if certain && name != "" {
+				s.unarchive(ctx, name)
+			}
+		}()
 		if name, err = s.archived(ctx, letters, at); err != nil {
 			return nil, err
 		}
@@ -67,8 +72,9 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 	for i, f := range letters {
 		changes[i] = retired(f, receipt(f, name))
 	}
+	certain = false
 	written, err := s.moveFiled(ctx, changes)
-	if err != nil {
+	if certain = postgres.Uncommitted(err) || err == nil && !slices.Contains(written, true); err != nil {
 		return nil, err
 	}
 	for i, ok := range written {
@@ -83,7 +89,6 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 }
 
 // errJournalTrouble means that the journal takes nothing, whatever letters it is given.
-// Each try leaves a file in the archive, so that there should not be many.
 var errJournalTrouble = errors.New("postadjudication: the journal takes no letters now")
 
 func (s *Service) moveFiled(ctx context.Context, changes []postgres.Change) ([]bool, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -189,5 +190,38 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
+	}
+}
+
+// haunted lists a file that is gone by the time that it is opened.
+type haunted struct{ *archive.Dir }
+
+func (h haunted) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if !yield("acme/0.jsonl.gz", nil) {
+			return
+		}
+		h.Dir.Names(ctx, prefix)(yield)
+	}
+}
+
+func TestWhatWasPutForNothingIsRemoved(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	put(t, s, "acme/0.jsonl.gz", letter{ID: "a", Text: "1"})
+	put(t, s, "acme/1.jsonl.gz", letter{ID: "b", Text: "1"})
+	for range 2 { // twice is once
+		if err := archive.Remover(s).Remove(context.Background(), "acme/0.jsonl.gz"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := read(s, ""); err != nil || strings.Join(got, " ") != "b1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := read(haunted{s}, ""); err != nil || strings.Join(got, " ") != "b1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if err := s.Remove(context.Background(), "../x"); err == nil {
+		t.Error("it left its place")
 	}
 }

@@ -113,6 +113,18 @@ func syncFolder(folder string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// Remove implements Remover. After a crash the file may be there again.
+func (d *Dir) Remove(_ context.Context, name string) error {
+	path, err := d.path(name)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("archive: remove %s: %w", name, err)
+	}
+	return nil
+}
+
 // Open implements Store.
 func (d *Dir) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	path, err := d.path(name)

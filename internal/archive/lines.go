@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 )
 
@@ -32,7 +33,8 @@ func Encode[T any](records []T) ([]byte, error) {
 // of the names, each id once: the record with the highest rank, and of those with the
 // same the last. It reads all files twice, first for what they hold: it remembers their
 // names and ids, and nothing else. Files that are put meanwhile are not read. A file that
-// can't be read ends the reading with its error; none is passed over.
+// can't be read ends the reading with its error; none is passed over, but for one that is
+// removed before it is first opened. One that is removed later ends the reading, too.
 func Read[T any, ID comparable](ctx context.Context, s Store, prefix string, id func(T) ID, rank func(T) int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -70,8 +72,11 @@ func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, i
 		if err != nil {
 			return nil, nil, err
 		}
-		here := ranked{file: len(names)}
+		here, gone := ranked{file: len(names)}, false
 		for record, err := range lines[T](ctx, s, name) {
+			if gone = errors.Is(err, fs.ErrNotExist); gone {
+				break // nothing came of it, see Remover
+			}
 			if err != nil {
 				return nil, nil, fmt.Errorf("archive: read %s: %w", name, err)
 			}
@@ -81,7 +86,9 @@ func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, i
 			}
 			here.line++
 		}
-		names = append(names, name)
+		if !gone {
+			names = append(names, name)
+		}
 	}
 	return names, best, nil
 }

@@ -24,6 +24,12 @@ type Store interface {
 	Names(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
+// Remover is a Store that can take back what was put for nothing. What is not there is
+// removed.
+type Remover interface {
+	Remove(ctx context.Context, name string) error
+}
+
 // Segment makes one segment of a name out of any text, so that different texts give
 // different segments, and none of them leaves its place: lower-case letters, digits,
 // dashes and underscores stay, every other byte becomes %XX. What would be too long for

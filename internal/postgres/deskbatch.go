@@ -14,6 +14,12 @@ import (
 // change whether it was written, and one that was not has lost its guard or its row
 // was locked: read it again. After an error the same changes may be asked for again.
 func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool, err error) {
+	asked := false
+	defer func() {
+		if err != nil && !asked {
+			err = uncommitted{err}
+		}
+	}()
 	if !j.moveLane.enter(ctx) {
 		return nil, ErrBusy
 	}
@@ -38,6 +44,7 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 	}
 	point := pointOfFiled(rows)
 	failpoint.Hit(failpoint.JournalBefore, point)
+	asked = true
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
@@ -49,6 +56,18 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 		done = append(done, verdicts[i] == written)
 	}
 	return done, nil
+}
+
+// uncommitted is an error from before the commit was asked for.
+type uncommitted struct{ error }
+
+func (u uncommitted) Unwrap() error { return u.error }
+
+// Uncommitted reports whether it is certain, after an error of MoveFiled, that nothing was
+// written. A commit that was asked for may have been made, whatever came of the answer.
+func Uncommitted(err error) bool {
+	var u uncommitted
+	return errors.As(err, &u)
 }
 
 // pointOfFiled names the transaction among the failpoints: a rule's is its own.

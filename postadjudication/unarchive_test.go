@@ -1,0 +1,114 @@
+package postadjudication
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// files are the names of all files in the archive.
+func (k *keeper) files() (names []string) {
+	k.t.Helper()
+	for name, err := range k.archive.Names(context.Background(), "") {
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// stubborn makes the database refuse to let letters go, when they are written or when
+// that is committed.
+func (r *rig) stubborn(trigger string) (mend func()) {
+	r.t.Helper()
+	exec := func(statement string) {
+		r.t.Helper()
+		if _, err := r.db.Exec(statement); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	exec(`CREATE FUNCTION recourse.stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.letter = 'purged' THEN RAISE 'not this one'; END IF; RETURN NEW; END $$`)
+	exec(`CREATE ` + trigger + ` FOR EACH ROW EXECUTE FUNCTION recourse.stubborn()`)
+	return func() { exec(`DROP FUNCTION recourse.stubborn() CASCADE`) }
+}
+
+// A letter that the journal refuses leaves no file with each round that tries it, nor with
+// each purge; when it goes at last there is one, and its receipt names it.
+func TestALetterThatIsNotTakenLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	k := r.keeper(inArchive(t)).at(174 * day)
+	k.prune(PruneReport{Warned: 1})
+	mend := r.stubborn(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	k.at(182 * day)
+	for range 3 {
+		if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 || got.Failed != 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: LetterFilter{Family: Family}, Actor: "user:ada", Reason: "out", Confirm: "1"}); err == nil {
+		t.Error("it was purged")
+	}
+	if left := k.files(); len(left) != 0 {
+		t.Errorf("files of tries that came to nothing: %v", left)
+	}
+	mend()
+	k.prune(PruneReport{Pruned: 1})
+	if told := r.told(letter, receipts.RetentionExpired); len(told) != 1 || !slices.Equal(k.files(), []string{told[0].Archive}) {
+		t.Errorf("%v for %+v", k.files(), told)
+	}
+	r.sound()
+}
+
+// Once a commit was asked for, it may have been made: the file stays.
+func TestTheFileOfACommitThatFailedStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	k := r.keeper(inArchive(t)).at(174 * day)
+	k.prune(PruneReport{Warned: 1})
+	mend := r.stubborn(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
+	k.at(182 * day)
+	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if left := k.files(); len(left) != 1 || r.standing(letter) != background.LetterOpen {
+		t.Errorf("%v, and the letter is %s", left, r.standing(letter))
+	}
+	mend()
+	k.prune(PruneReport{Pruned: 1})
+	if kept := k.archivedLetters("acme", Family); len(kept) != 1 || len(k.files()) != 2 {
+		t.Errorf("%d letters in %v", len(kept), k.files())
+	}
+	r.sound()
+}
+
+// A letter that was forked just when it was to be taken leaves no file.
+func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	k := r.keeper(inArchive(t)).at(174 * day)
+	k.prune(PruneReport{Warned: 1})
+	seen, err := k.journal.Filed(context.Background(), letter.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "now"}); err != nil {
+		t.Fatal(err)
+	}
+	round := &pruneRound{Service: k.Service}
+	k.at(182 * day)
+	if err := round.expire(context.Background(), k.retention.of(Family, seen[0].Run.Queue), expiredByAge, seen, k.now()); err != nil || round.report.Pruned != 0 {
+		t.Errorf("%+v, %v", round.report, err)
+	}
+	if left := k.files(); len(left) != 0 {
+		t.Errorf("%v", left)
+	}
+}
