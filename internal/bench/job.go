@@ -69,9 +69,12 @@ func obey(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// patience is how long one job may take. To the thousandth pages of lists, and to the
-// end of a soak, it is a long way.
+// patience is how long one job may take. To the thousandth pages of lists, to the end
+// of a soak, and until a million tasks are submitted, it is a long way.
 func (j job) patience() time.Duration {
+	if j.Preload {
+		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
+	}
 	if j.Workload == lettering || j.Workload == soaking || j.Workload == bulkWorker {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
