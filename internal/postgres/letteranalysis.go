@@ -97,8 +97,11 @@ func reading(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p 
 }
 
 // wholeShapes reports whether all letters of the plan's shapes are selected.
-func (p *letterPlan) wholeShapes() bool {
-	return len(p.filter.ranged()) == 0 && !p.filter.keyed() && !p.filter.replayed() && !p.checks() && !p.bounded()
+func (p *letterPlan) wholeShapes() bool { return !p.restricted() && !p.checks() }
+
+// restricted reports whether something but the text is asked that shapes don't tell.
+func (p *letterPlan) restricted() bool {
+	return len(p.filter.ranged()) > 0 || p.filter.keyed() || p.filter.replayed() || p.bounded()
 }
 
 func tally(ctx context.Context, tx *sql.Tx, tenant string, f LetterFilter) (p letterPlan, out []LetterTally, err error) {
@@ -164,26 +167,32 @@ func (p *letterPlan) countedBy(ctx context.Context, tx *sql.Tx, into map[int64][
 	const sums = `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
 	var c conditions
 	var query string
-	if p.way == byShapes {
+	switch {
+	case p.looksAtAll():
+		p.lying(&c)
+		query = `SELECT l.shape, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.shape`
+	case p.way == byShapes:
 		of := p.ofShapes(&c)
 		query = `SELECT s.id, m.* FROM ` + of + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`
-	} else {
+	default:
 		query = p.gathered(&c) + ` SELECT l.shape, ` + sums + ` FROM g l GROUP BY l.shape`
 	}
-	rows, err := tx.QueryContext(ctx, query, c.args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var shape int64
-		var n [3]int64
-		if err := rows.Scan(&shape, &n[0], &n[1], &n[2]); err != nil {
+	return p.looking(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, c.args...)
+		if err != nil {
 			return err
 		}
-		into[shape] = n
-	}
-	return rows.Err()
+		defer rows.Close()
+		for rows.Next() {
+			var shape int64
+			var n [3]int64
+			if err := rows.Scan(&shape, &n[0], &n[1], &n[2]); err != nil {
+				return err
+			}
+			into[shape] = n
+		}
+		return rows.Err()
+	})
 }
 
 // gathered gathers the few letters that a key or a narrow range leaves, as g.

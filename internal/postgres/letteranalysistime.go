@@ -42,20 +42,22 @@ func (d *Deaths) count(ctx context.Context, tx *sql.Tx, p letterPlan) (err error
 		p.narrowest(sizes)
 	}
 	query, args := p.between(d.Edges)
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var bucket int
-		var n int64
-		if err := rows.Scan(&bucket, &n); err != nil {
+	return p.looking(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, args...)
+		if err != nil {
 			return err
 		}
-		d.Counts[bucket-1] += n
-	}
-	return rows.Err()
+		defer rows.Close()
+		for rows.Next() {
+			var bucket int
+			var n int64
+			if err := rows.Scan(&bucket, &n); err != nil {
+				return err
+			}
+			d.Counts[bucket-1] += n
+		}
+		return rows.Err()
+	})
 }
 
 // between is the count as SQL. All letters of a tenant are read in the order of their
@@ -72,6 +74,9 @@ func (p *letterPlan) between(edges []time.Time) (string, []any) {
 		return p.gathered(&c) + ` SELECT ` + bucket + `, count(*) FROM g l GROUP BY 1`, c.args
 	case p.all && !p.checks() && !p.bounded():
 		p.ofTenant(&c)
+		return `SELECT ` + bucket + `, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY 1`, c.args
+	case p.looksAtAll():
+		p.lying(&c)
 		return `SELECT ` + bucket + `, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY 1`, c.args
 	}
 	of := p.ofShapes(&c)

@@ -2,70 +2,116 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
 // countLimit bounds a count.
 const countLimit = 5 * time.Second
 
-// CountLetters counts the letters of a tenant that a filter selects, by standing. It
-// counts what letters have in common without looking at them, else those that the
-// narrowest part of the filter leaves.
+// CountLetters counts the letters of a tenant that a filter selects, by standing: all
+// at one moment. It counts what letters have in common without looking at them, else
+// those that the narrowest part of the filter leaves.
 func (j *Journal) CountLetters(ctx context.Context, tenant string, f LetterFilter) (map[string]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, countLimit)
-	defer cancel()
-	p := letterPlan{tenant: tenant, filter: f, looks: textMost}
 	out := map[string]int64{}
-	var all int64
-	var err error
-	if p.shapes, all, err = shapesOf(ctx, j.finding, tenant, f, LetterOrder{}); err != nil || p.nothing() {
-		return out, maybeUnavailable(err)
-	}
-	p.fold()
-	p.all = p.letters() == all
+	err := j.atOneMoment(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		p := letterPlan{tenant: tenant, filter: f, looks: textMost}
+		var all int64
+		var err error
+		if p.shapes, all, err = shapesOf(ctx, tx, tenant, f, LetterOrder{}); err != nil || p.nothing() {
+			return err
+		}
+		p.fold()
+		p.all = p.letters() == all
+		return p.countStandings(ctx, tx, out)
+	})
+	return out, err
+}
+
+// countStandings adds the letters of a plan's shapes that are selected, by standing.
+func (p *letterPlan) countStandings(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
 	standing := make(map[int64]string, len(p.shapes))
 	for _, s := range p.shapes {
 		standing[s.id] = s.standing
 	}
 	found := map[int64][3]int64{}
-	if p, err = p.countByText(ctx, j.finding, found); err != nil {
-		return nil, unavailable(err)
+	left, err := p.countByText(ctx, tx, found)
+	if err != nil {
+		return err
 	}
 	for id, n := range found {
-		out[standing[id]] += n[0]
+		into[standing[id]] += n[0]
 	}
-	if p.nothing() {
-		return out, nil
+	for _, s := range left.takeWhole() {
+		into[s.standing] += s.letters
 	}
-	if p.wholeShapes() {
-		for _, s := range p.shapes {
-			out[s.standing] += s.letters
-		}
-		return out, nil
+	if left.nothing() {
+		return nil
 	}
-	if p.way = byKey; !f.keyed() {
-		sizes, err := j.probe(ctx, &p)
+	if left.way = byKey; !p.filter.keyed() {
+		sizes, err := left.probe(ctx, tx)
 		if err != nil {
-			return nil, unavailable(err)
+			return err
 		}
-		p.narrowest(sizes)
+		left.narrowest(sizes)
 	}
-	query, args := p.count()
-	rows, err := j.finding.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id, n int64
-		if err := rows.Scan(&id, &n); err != nil {
-			return nil, unavailable(err)
+	query, args := left.count()
+	return left.looking(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
 		}
-		if n > 0 {
-			out[standing[id]] += n
+		defer rows.Close()
+		for rows.Next() {
+			var id, n int64
+			if err := rows.Scan(&id, &n); err != nil {
+				return err
+			}
+			if n > 0 {
+				into[standing[id]] += n
+			}
 		}
+		return rows.Err()
+	})
+}
+
+// takeWhole takes those shapes out of a plan of which all letters are selected.
+func (p *letterPlan) takeWhole() (whole []shape) {
+	if p.restricted() {
+		return nil
 	}
-	return out, maybeUnavailable(rows.Err())
+	var others []shape
+	for _, s := range p.shapes {
+		if s.check {
+			others = append(others, s)
+			continue
+		}
+		whole = append(whole, s)
+	}
+	p.shapes, p.all = others, p.all && len(whole) == 0
+	return whole
+}
+
+// looksAtAll reports whether all messages of shapes are looked at.
+func (p *letterPlan) looksAtAll() bool { return p.way == byShapes && p.checks() }
+
+// lieSQL lets a transaction read letters in the order in which they lie, or no more.
+const lieSQL = `SELECT set_config('enable_bitmapscan', $1, true), set_config('enable_indexscan', $2, true), set_config('enable_indexonlyscan', $2, true)`
+
+// looking runs a query of the plan. One that looks at all messages reads them in the
+// order in which they lie: in any other, each would be read from another page.
+func (p *letterPlan) looking(ctx context.Context, tx *sql.Tx, run func() error) error {
+	if !p.looksAtAll() {
+		return run()
+	}
+	if _, err := tx.ExecContext(ctx, lieSQL, "on", "off"); err != nil {
+		return err
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, lieSQL, "off", "on")
+	return err
 }
 
 // countByText counts what can be counted by the grams of a text, and gives the plan

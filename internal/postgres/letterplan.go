@@ -210,10 +210,6 @@ func (f *LetterFilter) replayed() bool {
 }
 
 // probe counts the letters within each range, up to probeMost.
-func (j *Journal) probe(ctx context.Context, p *letterPlan) (map[LetterColumn]int64, error) {
-	return p.probe(ctx, j.finding)
-}
-
 func (p *letterPlan) probe(ctx context.Context, q finder) (map[LetterColumn]int64, error) {
 	sizes := map[LetterColumn]int64{}
 	for _, column := range p.filter.ranged() {
