@@ -16,14 +16,15 @@ const (
 	// pruneGiveUp is how many tries in a row may fail before the letters of a tenant in a
 	// page are left.
 	pruneGiveUp = 24
-	// prunePageMost is how many may, of whatever tenants, before the page is left.
-	prunePageMost = 8 * pruneGiveUp
 	// prunePages is in how many pages in a row a tenant's letters are left before the
 	// others of it are passed by.
 	prunePages = 2
-	// pruneBarren is in how many pages in a row nothing at all works before it is taken
-	// to be no tenant's fault, and the walk ends.
-	pruneBarren = 10
+	// pruneTired is after how many tries in a row that fail, of whatever tenants, it is
+	// likely that nothing works, and a tenant has pruneTurn tries in a page: all its letters
+	// there, and both halves of them. Every tenant has its turn all the same, and as soon as
+	// anything works, all tries again.
+	pruneTired = 8 * pruneGiveUp
+	pruneTurn  = 3
 )
 
 // pruneTold is how many errors of letters a round returns; all are logged.
@@ -42,26 +43,25 @@ type pruneWalk struct {
 	*pruneRound
 	do     func([]postgres.Filed) error
 	gaveUp map[string]int // pages in a row in which a tenant's letters were left
-	barren int            // pages in a row in which something was tried, and nothing worked
+	failed int            // tries in a row, of whatever tenants
 }
 
 // page does something with letters, by tenant. When that fails it goes on with the
 // halves of them, so that a letter that can't be announced or taken hinders no other: it
 // is logged and counted, and met again in the next round. The error is that of ctx, or
-// says that nothing works; when it is the journal that takes nothing, at once.
+// says that the journal takes nothing.
 func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
-	parts := w.byTenant(letters)
-	failed, failedOf, worked, last := 0, map[string]int{}, false, error(nil)
-	for ; len(parts) > 0; parts = parts[1:] {
+	failedOf, leave := map[string]int{}, map[string]bool{}
+	for parts := w.byTenant(letters); len(parts) > 0; parts = parts[1:] {
 		part, tenant := parts[0], parts[0][0].Run.Tenant
-		if failed >= prunePageMost || failedOf[tenant] >= pruneGiveUp {
+		if leave[tenant] {
 			w.miss(len(part))
 			continue
 		}
 		err := w.do(part)
 		switch {
 		case err == nil:
-			failed, failedOf[tenant], w.gaveUp[tenant], worked = 0, 0, 0, true
+			w.failed, failedOf[tenant], w.gaveUp[tenant] = 0, 0, 0
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -71,12 +71,11 @@ func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
 			}
 			return err
 		}
-		last = err
-		failed++
-		if failedOf[tenant]++; failedOf[tenant] == pruneGiveUp {
+		w.failed++
+		if failedOf[tenant]++; failedOf[tenant] >= w.patience() {
+			leave[tenant], w.left = true, true
 			w.gaveUp[tenant]++
-			w.left = true
-			w.tell(fmt.Errorf("%d tries in a row of tenant %s: %w", pruneGiveUp, tenant, err))
+			w.tell(fmt.Errorf("%d tries in a row of tenant %s: %w", failedOf[tenant], tenant, err))
 		}
 		if len(part) == 1 {
 			w.setAside(part[0], err)
@@ -84,16 +83,16 @@ func (w *pruneWalk) page(ctx context.Context, letters []postgres.Filed) error {
 		}
 		parts = append(parts, part[:len(part)/2], part[len(part)/2:])
 	}
-	switch {
-	case worked:
-		w.barren = 0
-	case last != nil:
-		w.barren++
-	}
-	if w.barren >= pruneBarren {
-		return fmt.Errorf("nothing works in %d pages in a row: %w", w.barren, last)
-	}
 	return nil
+}
+
+// patience is how many tries in a row may fail now before the letters of a tenant in a
+// page are left.
+func (w *pruneWalk) patience() int {
+	if w.failed >= pruneTired {
+		return pruneTurn
+	}
+	return pruneGiveUp
 }
 
 // byTenant gives the letters of a page by tenant, but for those of tenants that are
@@ -136,7 +135,7 @@ func (p *pruneRound) miss(letters int) {
 
 // each walks a list page by page, and does something with the letters of each. The
 // next page begins behind the last letter, whether that could be taken or not. Only a
-// list that can't be read ends the walk, or that nothing works any more.
+// list that can't be read ends the walk, or a journal that takes nothing.
 func (p *pruneRound) each(ctx context.Context, list func(after postgres.FiledPlace) ([]postgres.Filed, postgres.FiledPlace, error), do func([]postgres.Filed) error) error {
 	var after postgres.FiledPlace
 	w := pruneWalk{pruneRound: p, do: do, gaveUp: map[string]int{}}

@@ -2,7 +2,6 @@ package postadjudication
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 
@@ -93,14 +92,40 @@ func TestATenantWithWhomNothingWorksHindersNoOther(t *testing.T) {
 	}
 }
 
-// When nothing works with anybody, the walk ends.
-func TestWhenNothingWorksTheWalkEnds(t *testing.T) {
+// However many tenants there are with whom nothing works, and however many letters they
+// have, those behind them have their turn, also when one of their own letters fails.
+func TestEveryTenantHasItsTurn(t *testing.T) {
 	t.Parallel()
 	s := shelf{bad: map[background.RunID]bool{}}
-	for range 30 * pruneBatch {
+	for range 12 {
+		s.add(newID().String(), 3*pruneBatch, true)
+	}
+	for range 300 {
 		s.add(newID().String(), 1, true)
 	}
-	if _, err := s.walk(); !errors.Is(err, errPicky) || s.pages != pruneBarren || s.tries != pruneBarren*prunePageMost {
-		t.Errorf("%d pages, %d tries, %v", s.pages, s.tries, err)
+	s.add("mixed", 1, true)
+	s.add("mixed", 99, false)
+	s.add("other", 99, false)
+	for range pruneTired {
+		s.add(newID().String(), 1, true)
+	}
+	s.add("last", 1, false)
+	got, err := s.walk()
+	if err != nil || s.done["mixed"] != 99 || s.done["other"] != 99 || s.done["last"] != 1 || got.Failed != len(s.letters)-199 {
+		t.Errorf("%v done, %+v, %v", s.done, got, err)
+	}
+}
+
+// When nothing works with anybody, each tenant is tried, but not each of its letters.
+func TestWhenNothingWorksEachTenantIsTriedABit(t *testing.T) {
+	t.Parallel()
+	s := shelf{bad: map[background.RunID]bool{}}
+	const tenants = 60
+	for range tenants {
+		s.add(newID().String(), 2*pruneBatch, true)
+	}
+	got, err := s.walk()
+	if most := pruneTired + tenants*prunePages*pruneTurn; err != nil || got.Failed != len(s.letters) || s.tries > most || s.tries < tenants {
+		t.Errorf("%d tries, %d at most; %+v, %v", s.tries, most, got, err)
 	}
 }
