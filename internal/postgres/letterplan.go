@@ -54,7 +54,8 @@ const (
 	seek      = 20 // entries that one more shape costs
 	doubt     = 4  // a walk assumes that what is looked for is everywhere in the order
 
-	walkMost   = 100_000 // where it turns out not to be, no more than this is lost
+	walkMost   = 100_000 // where it turns out not to be, no more than this is lost,
+	rangeWalk  = 30_000  // and this where shapes were not read, which may tell a better way,
 	glanceMost = 1_000   // and no more than so many messages
 
 	// What a range of another column leaves of a shape may lie behind all else of it. So
@@ -126,7 +127,7 @@ func (p *letterPlan) planAll(ctx context.Context, q finder) (err error) {
 		}
 	}
 	if len(p.sizes) > 0 {
-		p.most = walkMost
+		p.most = rangeWalk
 	}
 	if p.order.Column != BySeen || p.filter.DeadTo.IsZero() {
 		return nil
@@ -230,10 +231,11 @@ func (p *letterPlan) probe(ctx context.Context, q finder) (map[LetterColumn]int6
 func (p *letterPlan) choose(limit int64) {
 	part := p.remainder()
 	p.way = byShapes
-	sure, merge := int64(0), limit
+	sure, merge, within := int64(0), limit, int64(0)
 	for i := range p.shapes {
 		s := &p.shapes[i]
 		left := s.left()
+		within += left
 		n := int64(2 / part)
 		if s.check {
 			n *= 20
@@ -246,6 +248,9 @@ func (p *letterPlan) choose(limit int64) {
 			if n < probeMost && n < sure {
 				p.way, p.column, sure = byRange, column, n
 			}
+		}
+		if _, ranged := p.sizes[ByDeath]; ranged && p.all && within < sure { // shapes tell how many died then, as far as they know
+			p.way, p.column, sure = byRange, ByDeath, within
 		}
 	}
 	if merge < sure && sure > quickWalk && (part == 1 || sure > riskMost || worthRisk*merge < sure) {
@@ -266,7 +271,8 @@ func (p *letterPlan) orWalk(limit int64) {
 	if p.bounded() || walk >= sure || sure <= sureMost && walk > quickWalk {
 		return
 	}
-	p.way, p.most = walking, walkMost
+	all := sure + seek*int64(len(p.shapes))
+	p.way, p.most = walking, int(min(walkMost, max(quickWalk, all/2)))
 }
 
 // remainder guesses which part of the letters is left by the ranges that are not of

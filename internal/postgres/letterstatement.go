@@ -19,7 +19,7 @@ func (p *letterPlan) statement(after LetterPlace, limit int) (string, []any) {
 		if p.way == merging {
 			return p.merged(of, list+` WHERE `+c.String(), limit), c.args
 		}
-		return `WITH g AS MATERIALIZED (SELECT m.* FROM ` + of + ` CROSS JOIN LATERAL (` + list + ` WHERE ` + c.String() + ` OFFSET 0) m) SELECT * FROM g` + ends, c.args
+		return `SELECT m.* FROM ` + of + ` CROSS JOIN LATERAL (` + list + ` WHERE ` + c.String() + ` OFFSET 0) m` + ends, c.args
 	}
 	p.ofTenant(&c)
 	p.bound(&c)
@@ -28,7 +28,7 @@ func (p *letterPlan) statement(after LetterPlace, limit int) (string, []any) {
 	case walking:
 		return list + ` WHERE ` + c.String() + p.order.ends("l."+column, "l.run_id", limit), c.args
 	case byRange:
-		return `WITH g AS MATERIALIZED (` + list + ` WHERE ` + c.String() + ` ORDER BY l.` + string(p.column) + `) SELECT * FROM g` + ends, c.args
+		return `SELECT * FROM (` + list + ` WHERE ` + c.String() + ` ORDER BY l.` + string(p.column) + ` OFFSET 0) g` + ends, c.args
 	}
 	return `WITH g AS MATERIALIZED (` + list + ` WHERE ` + c.String() + `) SELECT * FROM g` + ends, c.args
 }
