@@ -60,13 +60,16 @@ func (a *Audit) fail(invariant, format string, args ...any) {
 // does not grow, and may run while others write: a case that seems wrong is read
 // again in one transaction before it is called broken.
 func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) {
+	a := &Audit{Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
 	if len(tenants) == 0 {
 		var err error
 		if tenants, err = s.journal.Tenants(ctx); err != nil {
 			return nil, err
 		}
+		if err := s.auditOrphanOperations(ctx, a); err != nil {
+			return nil, err
+		}
 	}
-	a := &Audit{Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
 	for _, tenant := range tenants {
 		if err := s.auditTenant(ctx, a, tenant); err != nil {
 			return a, err
@@ -114,7 +117,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditKeys(ctx, a, tenant))
+	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
 	if err != nil {
 		return err
 	}

@@ -127,10 +127,12 @@ func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) 
 	return out, err
 }
 
-// Tenants lists the tenants that have cases.
+// Tenants lists the tenants that have cases, or anything that should have one.
 func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
-	err := j.reads.SelectContext(ctx, &out, `SELECT DISTINCT tenant FROM recourse.cases ORDER BY tenant`)
+	err := j.reads.SelectContext(ctx, &out, `
+SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
+ORDER BY tenant`)
 	return out, err
 }
 
