@@ -67,7 +67,9 @@ are and said yes. Held letters and those of unknown money are never touched; cas
 reservations and receipts stay.
 
 With --filter, --limit, --parallel, --throttle or --detach the letters go by a plan, which
-a running server works on; it has its own archive.`,
+a running server works on while this shows how far it is; the server has its own archive.
+Without them they go in one call: of the --server, or of this program, which needs none
+and puts them into the --archive that is named here.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.wanted() {
 				return c.purgeByPlan(cmd, &r, &p)
