@@ -2,9 +2,13 @@ package postgres
 
 import "context"
 
-// Ways are all ways in which letters can be looked for: the last is a walk that is
-// given up soon.
-const Ways = int(walking) + 2
+// Ways are all ways in which letters can be looked for: beside those of plans, a walk
+// that is given up soon, and to look at all messages as they lie.
+const (
+	Ways      = int(walking) + 3
+	ShortWalk = Ways - 2
+	AsTheyLie = Ways - 1
+)
 
 // Chosen is the way that is chosen.
 const Chosen = -1
@@ -26,7 +30,14 @@ func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterF
 			return nil, true, err
 		}
 	}
-	if p.way = way(w); w == Ways-1 {
+	if w == AsTheyLie {
+		if f.keyed() || !p.checks() {
+			return nil, false, nil
+		}
+		places, err := j.placesLying(ctx, p, after, limit)
+		return places, true, err
+	}
+	if p.way = way(w); w == ShortWalk {
 		p.way, p.most, p.looks = walking, 1+limit, 3
 	}
 	switch {
@@ -34,7 +45,7 @@ func (j *Journal) LettersBy(ctx context.Context, w int, tenant string, f LetterF
 		return nil, false, nil
 	case p.way == byRange:
 		p.column = ranged[len(ranged)-1]
-	case w == Ways-1:
+	case w == ShortWalk:
 		places, err := j.places(ctx, p, after, limit)
 		return places, true, err
 	}

@@ -92,28 +92,6 @@ func (p *letterPlan) takeWhole() (whole []shape) {
 	return whole
 }
 
-// looksAtAll reports whether all messages of shapes are looked at.
-func (p *letterPlan) looksAtAll() bool { return p.way == byShapes && p.checks() }
-
-// lieSQL lets a transaction read letters in the order in which they lie, or no more.
-const lieSQL = `SELECT set_config('enable_bitmapscan', $1, true), set_config('enable_indexscan', $2, true), set_config('enable_indexonlyscan', $2, true)`
-
-// looking runs a query of the plan. One that looks at all messages reads them in the
-// order in which they lie: in any other, each would be read from another page.
-func (p *letterPlan) looking(ctx context.Context, tx *sql.Tx, run func() error) error {
-	if !p.looksAtAll() {
-		return run()
-	}
-	if _, err := tx.ExecContext(ctx, lieSQL, "on", "off"); err != nil {
-		return err
-	}
-	if err := run(); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, lieSQL, "off", "on")
-	return err
-}
-
 // countByText counts what can be counted by the grams of a text, and gives the plan
 // for what is left.
 func (p *letterPlan) countByText(ctx context.Context, q querier, into map[int64][3]int64) (letterPlan, error) {

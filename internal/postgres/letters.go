@@ -113,7 +113,7 @@ func (j *Journal) places(ctx context.Context, p letterPlan, after LetterPlace, l
 
 // placesByWalk finds places, perhaps by a walk. One that finds too few before it is
 // given up is gone on with in another way; but who looks for what any message may
-// contain reads the fewest of them in the order itself, however far that is.
+// contain reads the fewest of them in the order itself, unless few contain it.
 func (j *Journal) placesByWalk(ctx context.Context, p letterPlan, after LetterPlace, limit int) (found []LetterPlace, err error) {
 	if p.way != walking || p.most == 0 {
 		return j.placesBy(ctx, p, after, limit)
@@ -131,8 +131,12 @@ func (j *Journal) placesByWalk(ctx context.Context, p letterPlan, after LetterPl
 	} else if err := j.readShapes(ctx, &p, after); err != nil {
 		return nil, err
 	}
-	if !p.checks() {
+	switch {
+	case !p.checks():
 		p.choose(int64(limit))
+	case p.rare(len(found), limit):
+		rest, err := j.placesLying(ctx, p, after, limit)
+		return append(found, rest...), err
 	}
 	rest, err := j.placesBy(ctx, p, after, limit)
 	return append(found, rest...), err

@@ -163,19 +163,6 @@ func (p *letterPlan) ofTenant(c *conditions) {
 	f.rest(c)
 }
 
-// lying restricts l as ofTenant does, in a way that shapes alone lead to: they are of
-// the tenant.
-func (p *letterPlan) lying(c *conditions) {
-	ids := make([]int64, len(p.shapes))
-	for i, s := range p.shapes {
-		ids[i] = s.id
-	}
-	c.add("l.shape = ANY(?::bigint[])", pq.Array(ids))
-	p.ofText(c, "l.error_text")
-	p.beforeEnds(c)
-	p.filter.rest(c)
-}
-
 // ofText restricts l to letters whose message contains the text.
 func (p *letterPlan) ofText(c *conditions, message string) {
 	var sure []int64
