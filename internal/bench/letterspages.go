@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -20,6 +21,7 @@ const (
 	lettersPage  = 100
 	lettersTimes = 20
 	lettersDeep  = 1000
+	lettersWalks = 2 // to deep pages at once
 )
 
 // lettersFilter is a filter with its name in the table.
@@ -40,7 +42,7 @@ func lettersFilters(now time.Time, run string) []lettersFilter {
 		{"outcome", f{Outcome: settlement.Refund}}, {"reason common", f{ReasonCode: "final"}}, {"reason rare", f{ReasonCode: "poison_pill"}},
 		{"class", f{Class: "unknown"}}, {"error type common", f{ErrorType: "http.refused"}}, {"error type rare", f{ErrorType: "http.teapot"}},
 		{"text in all", f{ErrorText: "Account"}}, {"text one cause", f{ErrorText: "court order"}}, {"text rare cause", f{ErrorText: "stout"}},
-		{"text common number", f{ErrorText: "10"}}, {"text one id", f{ErrorText: "10.0.0.1234"}},
+		{"text common number", f{ErrorText: "10"}}, {"text of none", f{ErrorText: "zq"}}, {"text one id", f{ErrorText: "10.0.0.1234"}},
 		{"signature", f{Signature: "http.refused: account # is closed"}}, {"signature rare", f{Signature: "http.refused: sanctions screening hit on party #"}},
 		{"died in a month", f{From: now.Add(-60 * day), To: now.Add(-30 * day)}}, {"died in an hour", f{From: now.Add(-60 * day), To: now.Add(-60*day + time.Hour)}},
 		{"older", f{OlderThan: postadjudication.Span(150 * day)}}, {"younger", f{YoungerThan: postadjudication.Span(3 * day)}},
@@ -80,15 +82,8 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 		return nil, err
 	}
 	for _, f := range lettersFilters(now, first.Letters[0].Run.String()) {
-		began := time.Now()
-		if _, err := s.CountLetters(ctx, lettersTenant, f.filter); err != nil {
-			return nil, fmt.Errorf("counting %s: %w", f.name, err)
-		}
-		m["count|"+f.name] = milliseconds(time.Since(began))
-		for _, sort := range postadjudication.LetterSorts {
-			if err := measureLetters(ctx, s, f, sort, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", f.name, sort, err)
-			}
+		if err := measureLetters(ctx, s, f, min(lettersTimes, 1+j.Tasks/10_000), m); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	return m, nil
@@ -110,27 +105,61 @@ func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m m
 	return err
 }
 
-// measureLetters measures the first page of a list and a deep one.
-func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, sort postadjudication.LetterSort, times int, m metrics) error {
-	q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPage}
-	if err := measurePage(ctx, s, q, f.name+"|"+string(sort)+"|first", times, m); err != nil {
-		return err
-	}
+// measureLetters measures a count, and in each order the first page of a list and a
+// deep one.
+func measureLetters(ctx context.Context, s *postadjudication.Service, f lettersFilter, times int, m metrics) error {
+	began := time.Now()
 	count, err := s.CountLetters(ctx, lettersTenant, f.filter)
 	if err != nil {
 		return err
 	}
-	skip := min(int(count.Total)/2, lettersDeep*lettersPage)
-	for walk := q; skip >= lettersPage; {
-		walk.Limit = min(skip, 1000)
-		page, err := s.Letters(ctx, lettersTenant, walk)
-		if err != nil {
-			return err
-		}
-		walk.After, q.After = page.Next, page.Next
-		skip -= walk.Limit
+	m["count|"+f.name] = milliseconds(time.Since(began))
+	deep, err := deepPages(ctx, s, f, min(int(count.Total)/2, lettersDeep*lettersPage))
+	if err != nil {
+		return err
 	}
-	return measurePage(ctx, s, q, f.name+"|"+string(sort)+"|deep", times, m)
+	for i, sort := range postadjudication.LetterSorts {
+		q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPage}
+		key := f.name + "|" + string(sort)
+		if err := measurePage(ctx, s, q, key+"|first", times, m); err != nil {
+			return fmt.Errorf("first page by %s: %w", sort, err)
+		}
+		q.After = deep[i]
+		if err := measurePage(ctx, s, q, key+"|deep", times, m); err != nil {
+			return fmt.Errorf("deep page by %s: %w", sort, err)
+		}
+	}
+	return nil
+}
+
+// deepPages gives, for each order, what asks for the page behind so many letters. Nothing
+// is measured on the way, so that some ways are gone at once.
+func deepPages(ctx context.Context, s *postadjudication.Service, f lettersFilter, behind int) ([]string, error) {
+	after, errs := make([]string, len(postadjudication.LetterSorts)), make([]error, len(postadjudication.LetterSorts))
+	var all sync.WaitGroup
+	room := make(chan struct{}, lettersWalks)
+	for i, sort := range postadjudication.LetterSorts {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			after[i], errs[i] = deepPage(ctx, s, postadjudication.LetterQuery{Filter: f.filter, Sort: sort}, behind)
+		})
+	}
+	all.Wait()
+	return after, errors.Join(errs...)
+}
+
+func deepPage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, behind int) (string, error) {
+	for behind >= lettersPage {
+		q.Limit = min(behind, 1000)
+		page, err := s.Letters(ctx, lettersTenant, q)
+		if err != nil {
+			return "", err
+		}
+		q.After = page.Next
+		behind -= q.Limit
+	}
+	return q.After, nil
 }
 
 func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, name string, times int, m metrics) error {
