@@ -52,13 +52,15 @@ func shapesOf(ctx context.Context, q querier, tenant string, f LetterFilter, o L
 	r.ints("letters", func(s *shape, v int64) { s.letters = v })
 	if f.Shape.Text != "" {
 		text := c.arg(f.Shape.Text)
-		inAll, inSome := "strpos(constant, "+text+") > 0", "NOT whole"
-		if isShort(f.Shape.Text) {
+		inAll, inSome, short := "strpos(constant, "+text+") > 0", "NOT whole", isShort(f.Shape.Text)
+		if short {
 			inSome += " AND constant NOT IN (" + strings.ReplaceAll(shortAbsentSQL, "?", text) + ")"
 		}
 		c.parts = append(c.parts, "("+inAll+" OR "+inSome+")")
 		r.ints("(NOT "+inAll+")::int", func(s *shape, v int64) { s.check = v == 1 })
-		r.texts("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *shape, v string) { s.constant = v })
+		if !short { // which has no grams that a constant part could lack
+			r.texts("CASE WHEN "+inAll+" THEN '' ELSE constant END", func(s *shape, v string) { s.constant = v })
+		}
 	}
 	if o.Column == "" {
 		r.texts("standing", func(s *shape, v string) { s.standing = v })
