@@ -15,7 +15,9 @@ import (
 //
 //	shapes ─┬─▶ whose constant part contains it: all their letters
 //	        ├─▶ whose messages must have some grams of it: those few letters that have them
-//	        └─▶ others, as when a text is too short to have grams: each letter is looked at
+//	        └─▶ others, as when a text is too short to have grams: each letter is looked
+//	            at, unless none has such a text (lettershort.go); where few contain it,
+//	            all as they lie (letterlying.go)
 
 const (
 	textMost = 10_000 // letters that have the grams and are looked at; of more, all are
