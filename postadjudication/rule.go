@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +75,9 @@ func ParseRule(text []byte) (Rule, error) {
 		Rule
 		Filter json.RawMessage `json:"filter"`
 	}
+	if member := nullMember(text); member != "" {
+		return Rule{}, &FieldError{Field: member, Problem: "is null; leave it out"}
+	}
 	read := json.NewDecoder(bytes.NewReader(text))
 	read.DisallowUnknownFields()
 	if err := read.Decode(&in); err != nil {
@@ -90,6 +95,21 @@ func ParseRule(text []byte) (Rule, error) {
 		return Rule{}, err
 	}
 	return r, nil
+}
+
+// nullMember is the first member of an object that is null, by name: read as absent it
+// would let a rule do more than was meant. What is no object has none.
+func nullMember(text []byte) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if bytes.Equal(bytes.TrimSpace(members[name]), []byte("null")) {
+			return name
+		}
+	}
+	return ""
 }
 
 // unreadableRule names the member that could not be read, where that is known.

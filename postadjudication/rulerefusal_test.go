@@ -73,14 +73,16 @@ func TestARuleIsReadFromJSON(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for text, field := range map[string]string{
-		`{"name":"a","filter":{"error_typ":"x"},"delay":"1h","max_replays":1}`:             "error_typ",
-		`{"name":"a","filter":{"error_type":""},"delay":"1h","max_replays":1}`:             "error_type",
-		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replay":1}`:             "max_replay",
-		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replays":"1"}`:          "max_replays",
-		`{"name":"a","delay":"1h","max_replays":1}`:                                        "filter",
-		`{"name":"a","filter":null,"delay":"1h","max_replays":1}`:                          "filter",
-		`{"name":"a","filter":{"error_type":"x"},"delay":"soon","max_replays":1}`:          "delay",
-		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replays":1}{"name":""}`: "rule",
+		`{"name":"a","filter":{"error_typ":"x"},"delay":"1h","max_replays":1}`:              "error_typ",
+		`{"name":"a","filter":{"error_type":""},"delay":"1h","max_replays":1}`:              "error_type",
+		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replay":1}`:              "max_replay",
+		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replays":"1"}`:           "max_replays",
+		`{"name":"a","delay":"1h","max_replays":1}`:                                         "filter",
+		`{"name":"a","filter":null,"delay":"1h","max_replays":1}`:                           "filter",
+		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replays":null}`:          "max_replays",
+		`{"name":"a","filter":{"error_type":"x"},"mark":null,"delay":"1h","max_replays":1}`: "mark",
+		`{"name":"a","filter":{"error_type":"x"},"delay":"soon","max_replays":1}`:           "delay",
+		`{"name":"a","filter":{"error_type":"x"},"delay":"1h","max_replays":1}{"name":""}`:  "rule",
 		`[]`: "rule",
 		``:   "rule",
 	} {
