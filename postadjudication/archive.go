@@ -94,6 +94,8 @@ func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at tim
 		return "", err
 	}
 	name = folderOf(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
+	ctx, cancel := context.WithTimeout(ctx, archiveLimit)
+	defer cancel()
 	return name, s.archive.Put(ctx, name, content)
 }
 
@@ -112,8 +114,11 @@ func (s *Service) unarchive(ctx context.Context, name string) {
 	}
 }
 
-// unarchiveLimit is for the removal of one file.
-const unarchiveLimit = 10 * time.Second
+// How long one file may take to be put, and to be removed.
+const (
+	archiveLimit   = time.Minute
+	unarchiveLimit = 10 * time.Second
+)
 
 func archivedOf(f postgres.Filed, at time.Time) ArchivedLetter {
 	r, c := f.Run, f.Case

@@ -21,10 +21,10 @@ const (
 	prunePages = 2
 	// pruneTired is after how many tries in a row that fail, of whatever tenants, it is
 	// likely that nothing works, and a tenant has pruneTurn tries in a page: all its letters
-	// there, and both halves of them. Every tenant has its turn all the same, and as soon as
-	// anything works, all tries again.
+	// there, their halves and quarters. Every tenant has its turn all the same, and as soon
+	// as anything works, all tries again.
 	pruneTired = 8 * pruneGiveUp
-	pruneTurn  = 3
+	pruneTurn  = 7
 )
 
 // pruneTold is how many errors of letters a round returns; all are logged.

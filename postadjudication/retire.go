@@ -74,7 +74,8 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 	}
 	certain = false
 	written, err := s.moveFiled(ctx, changes)
-	if certain = postgres.Uncommitted(err) || err == nil && !slices.Contains(written, true); err != nil {
+	certain = tookNothing(written, err)
+	if err != nil {
 		return nil, err
 	}
 	for i, ok := range written {
@@ -86,6 +87,15 @@ func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at tim
 		s.log.Warn("mirrors of purged letters were not removed yet", zap.Int("letters", len(done)), zap.Error(err))
 	}
 	return done, nil
+}
+
+// tookNothing reports whether it is certain that no letter was taken: no commit was asked
+// for, or it was made and wrote none.
+func tookNothing(written []bool, err error) bool {
+	if err != nil {
+		return postgres.Uncommitted(err)
+	}
+	return !slices.Contains(written, true)
 }
 
 // errJournalTrouble means that the journal takes nothing, whatever letters it is given.

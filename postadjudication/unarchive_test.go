@@ -105,10 +105,24 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	}
 	round := &pruneRound{Service: k.Service}
 	k.at(182 * day)
+	puts := &putCounter{ArchiveRemover: k.archive.(ArchiveRemover), Archive: k.archive}
+	k.archive = puts
 	if err := round.expire(context.Background(), k.retention.of(Family, seen[0].Run.Queue), expiredByAge, seen, k.now()); err != nil || round.report.Pruned != 0 {
 		t.Errorf("%+v, %v", round.report, err)
 	}
-	if left := k.files(); len(left) != 0 {
-		t.Errorf("%v", left)
+	if left := k.files(); len(left) != 0 || puts.n != 1 {
+		t.Errorf("%v after %d files", left, puts.n)
 	}
+}
+
+// putCounter counts the files that are put.
+type putCounter struct {
+	Archive
+	ArchiveRemover
+	n int
+}
+
+func (p *putCounter) Put(ctx context.Context, name string, content []byte) error {
+	p.n++
+	return p.Archive.Put(ctx, name, content)
 }

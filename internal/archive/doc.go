@@ -1,5 +1,6 @@
 // Package archive keeps files that are written once and never changed: gzip over
-// JSON lines, in a directory or behind any store of objects.
+// JSON lines, in a directory or behind any store of objects. One that was put for
+// nothing may be removed, where the store is a Remover.
 //
 // # Promise
 //

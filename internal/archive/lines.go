@@ -74,7 +74,7 @@ func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, i
 		}
 		here, gone := ranked{file: len(names)}, false
 		for record, err := range lines[T](ctx, s, name) {
-			if gone = errors.Is(err, fs.ErrNotExist); gone {
+			if gone = here.line == 0 && errors.Is(err, fs.ErrNotExist) && !listed(ctx, s, name); gone {
 				break // nothing came of it, see Remover
 			}
 			if err != nil {
@@ -91,6 +91,16 @@ func survey[T any, ID comparable](ctx context.Context, s Store, prefix string, i
 		}
 	}
 	return names, best, nil
+}
+
+// listed reports whether a file is still among the names, or can't be known not to be.
+func listed(ctx context.Context, s Store, name string) bool {
+	for now, err := range s.Names(ctx, name) {
+		if err != nil || now == name {
+			return true
+		}
+	}
+	return false
 }
 
 func lines[T any](ctx context.Context, s Store, name string) iter.Seq2[T, error] {

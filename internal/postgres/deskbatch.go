@@ -10,7 +10,7 @@ import (
 )
 
 // MoveFiled writes changes of letters, each of another case, in one commit, with the
-// desks, or what rules count, beside them. It never waits for a foreign transaction; written tells for each
+// desks, or what rules count, beside them. It never waits for a foreign transaction; done tells for each
 // change whether it was written, and one that was not has lost its guard or its row
 // was locked: read it again. After an error the same changes may be asked for again.
 func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool, err error) {
