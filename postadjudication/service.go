@@ -104,7 +104,9 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
-	_, s.deaf = c.Redis.(noRedis)
+	if _, s.deaf = c.Redis.(noRedis); s.deaf {
+		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
+	}
 	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)

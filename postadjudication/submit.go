@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 
 	"go.uber.org/zap"
@@ -35,7 +36,7 @@ func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitte
 
 // ring rings for what was just committed; a bell that fails is the sweeper's.
 func (s *Service) ring(ctx context.Context, out Submitted) {
-	if err := out.Ring(ctx); err != nil {
+	if err := out.Ring(ctx); err != nil && !errors.Is(err, ErrNoRedis) {
 		s.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", out.Run), zap.Error(err))
 	}
 }
