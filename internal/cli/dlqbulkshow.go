@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -15,6 +16,10 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
 		{"letters", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
+	}
+	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
+		cells := policyCells(p)
+		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
 	}
 	if b.Asked.Where != "" {
 		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", plural(int(b.Scanned), "letter") + "." + left(int(b.Undecided))})

@@ -55,7 +55,7 @@ func forkedFamily(ctx context.Context, cmd *cobra.Command, k clerk, f postadjudi
 	f.Family = postadjudication.Family
 	theirs, err := k.Count(ctx, f)
 	if err == nil && theirs.Total < all.Total {
-		err = usage(cmd, fmt.Errorf("--%s needs --family: letters of other families than %s are meant, too, whose policy is another", flag, f.Family))
+		err = usage(cmd, fmt.Errorf("--%s needs --family: letters of more families than %s are meant, and each has a policy of its own", flag, f.Family))
 	}
 	return f.Family, err
 }

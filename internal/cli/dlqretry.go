@@ -41,7 +41,7 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 	r.one.bind(cmd)
 	f := cmd.Flags()
 	r.many.bind(cmd)
-	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's)")
+	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's); of many, all of one family, whose policy it changes")
 	forceFlag(cmd, &r.force)
 	return cmd
 }
