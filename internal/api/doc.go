@@ -6,7 +6,7 @@
 // key's, the actor of whatever is done is the key's principal, and what the key's roles
 // don't allow is refused with a receipt. A request is refused as a whole, naming the
 // field, when it says anything that is not understood: a member or a query parameter
-// that is unknown, one that is given twice, a number that is not whole. Every refusal
+// that is unknown, one that is given twice or is null, a number that is not whole. Every refusal
 // is application/problem+json (RFC 9457) with a code that does not change.
 //
 // An Idempotency-Key makes a POST that changes something safe to repeat: for 24 hours

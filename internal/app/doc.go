@@ -11,7 +11,7 @@
 // The pages are served on loopback unless the operator says otherwise, for they speak
 // no TLS. The API and asynqmon ask for an access key, except on loopback with the
 // escrow service for demonstrations; /livez, /readyz and /metrics name no tenant and
-// ask for none.
+// ask for none, nor does the /stage/ of a demonstration.
 //
 // The package may import postadjudication and its executors, background for its
 // words, internal/api, internal/access, internal/fakeescrow, internal/localpg, asynq,

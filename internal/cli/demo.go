@@ -104,7 +104,7 @@ func (c *command) invite(d *demo.Demo) error {
 		"dead letters        recourse dlq list --server URL --tenant northwind-homes",
 		"receipts            recourse receipts verify --tenant northwind-homes --database 'DATABASE'",
 		"mend the escrow     curl -X POST URL/stage/repair",
-		"let time pass       curl -X POST 'URL/stage/clock?forward=P181D'   (removed letters go to ARCHIVE)",
+		"let time pass       curl -X POST 'URL/stage/clock?forward=P180D'   (announces the end of letters; with P8D more they go to ARCHIVE)",
 		"Ctrl-C ends it.",
 	} {
 		c.note(strings.NewReplacer("URL", d.URL(), "DATABASE", database, "ARCHIVE", d.Archive()).Replace(line))

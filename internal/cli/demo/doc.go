@@ -5,6 +5,9 @@
 //
 //	Start ─▶ Play (hand over ─▶ rest ─▶ collect ─▶ judge) ─▶ Show ─▶ Close
 //
+// Where it serves pages, /stage/ lets an audience mend the escrow service and set the
+// clock forward.
+//
 // A Postgres or Redis that is not its own it treats as a guest: it works in a
 // database it creates and drops, and in a logical Redis database that it found
 // empty, from which it takes away what it brought.

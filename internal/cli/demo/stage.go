@@ -104,13 +104,16 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 // URL is where the pages are; empty when there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
-// Database is the URL of the database, without its password.
+// Database is the URL of the database without its password, which PGPASSWORD may hold.
 func (d *Demo) Database() (string, error) {
 	u, err := url.Parse(d.main.Where)
 	if err != nil {
 		return "", errors.New("the Postgres URL can't be read")
 	}
-	return u.Redacted(), nil
+	if _, secret := u.User.Password(); secret {
+		u.User = url.User(u.User.Username())
+	}
+	return u.String(), nil
 }
 
 // Archive is the directory that removed letters go into. It goes with the
