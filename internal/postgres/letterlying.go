@@ -52,11 +52,7 @@ func (p *letterPlan) lying(c *conditions) {
 // rare reports whether so few were found in a glance that to go on until all that are
 // wanted are found costs more than to look at all.
 func (p *letterPlan) rare(found, wanted int) bool {
-	all := int64(0)
-	for i := range p.shapes {
-		all += p.shapes[i].left()
-	}
-	return scatter*int64(wanted)*glanceMost/int64(found+1) >= all
+	return scatter*int64(wanted)*glanceMost/int64(found+1) >= p.left()
 }
 
 // placesLying finds places among all messages.

@@ -169,6 +169,14 @@ func (p *letterPlan) letters() (n int64) {
 	return n
 }
 
+// left guesses how many letters are to be looked at.
+func (p *letterPlan) left() (n int64) {
+	for i := range p.shapes {
+		n += p.shapes[i].left()
+	}
+	return n
+}
+
 // bounded reports whether shapes have ends of the time of death of their own.
 func (p *letterPlan) bounded() bool {
 	for _, s := range p.shapes {

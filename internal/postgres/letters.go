@@ -133,7 +133,11 @@ func (j *Journal) placesByWalk(ctx context.Context, p letterPlan, after LetterPl
 	}
 	switch {
 	case !p.checks():
-		p.choose(int64(limit))
+		if p.choose(int64(limit)); p.way == byRange && p.most < walkMost && p.left() > walkMost { // more than to walk further costs
+			p.way, p.most = walking, walkMost
+			rest, err := j.placesByWalk(ctx, p, after, limit)
+			return append(found, rest...), err
+		}
 	case p.rare(len(found), limit):
 		rest, err := j.placesLying(ctx, p, after, limit)
 		return append(found, rest...), err
