@@ -70,7 +70,7 @@ const (
 FROM unnest($1::text[], $2::text[]) AS u(tenant, constant) LEFT JOIN recourse.letter_short_texts t ON t.tenant = u.tenant AND t.constant = u.constant`
 
 	keepShortTextsSQL = `INSERT INTO recourse.letter_short_texts (tenant, constant, texts) VALUES ($1, $2, $3)
-ON CONFLICT (tenant, constant) DO UPDATE SET texts = excluded.texts`
+ON CONFLICT (tenant, constant) DO UPDATE SET texts = excluded.texts WHERE letter_short_texts.texts IS NOT NULL` // a doubt since it was read stays
 
 	// shortAbsentSQL are the constant parts of the tenant $1 whose messages don't contain a short text.
 	shortAbsentSQL = `SELECT constant FROM recourse.letter_short_texts WHERE tenant = $1 AND NOT texts @> ARRAY[?]`
