@@ -59,15 +59,7 @@ func (v visitor) letters(class string) map[string]string {
 
 func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
 	t.Parallel()
-	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(dark), Progress: io.Discard, Listen: "127.0.0.1:0"})
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := start(t, demo.Options{Input: strings.NewReader(dark), Listen: "127.0.0.1:0"})
 	r, err := d.Play(t.Context())
 	if err != nil || !r.OK() || r.DeadLettered != 3 || r.UnknownOpen != 6 {
 		t.Fatalf("%+v, %v", r, err)

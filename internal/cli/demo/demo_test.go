@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-func play(t *testing.T, o demo.Options) *demo.Report {
+func start(t *testing.T, o demo.Options) *demo.Demo {
 	t.Helper()
 	o.Progress = io.Discard
 	d, err := demo.Start(t.Context(), o)
@@ -33,7 +33,12 @@ func play(t *testing.T, o demo.Options) *demo.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.Play(t.Context())
+	return d
+}
+
+func play(t *testing.T, o demo.Options) *demo.Report {
+	t.Helper()
+	r, err := start(t, o).Play(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
