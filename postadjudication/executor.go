@@ -37,6 +37,9 @@ type Call struct {
 	Amount       settlement.Money
 	Run          background.RunID
 	Attempt      int
+	// SentAgo is for how long surely nothing was sent under the operation key, as the
+	// receipts tell: of a lookup only.
+	SentAgo time.Duration
 }
 
 // Answer is what a call, or a lookup, told. An executor that answers with class
@@ -68,7 +71,9 @@ const Forever time.Duration = 1<<63 - 1
 
 // Lookuper is implemented by executors that can ask what became of an operation
 // key: Executed with the amount moved, NotExecuted when it is proven that nothing
-// was and nothing will be moved, else Unknown.
+// was and nothing will be moved, else Unknown. That the escrow service has not heard
+// of a key proves nothing while a call that was given up may still be on its way to
+// it: see Call.SentAgo.
 type Lookuper interface {
 	Lookup(ctx context.Context, c Call) Answer
 }

@@ -72,6 +72,7 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 	if err != nil {
 		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
 	}
+	call.SentAgo = f.sentAgo(ctx, r)
 	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
 	if found.Class != NotExecuted {
 		return found
@@ -83,6 +84,17 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.premature", Message: "a call of another run under the operation key has not come back"}}
 	}
 	return found
+}
+
+// sentAgo is for how long surely nothing was sent in a run's case: the call of an
+// attempt that was started may have been sent until its time limit. 0 when that can't
+// be read.
+func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
+	last, err := f.journal.LastAttempted(ctx, r.Tenant, r.Case)
+	if err != nil {
+		return 0
+	}
+	return max(0, f.now().Sub(last)-f.limit)
 }
 
 // callOut reports whether a call under a run's operation key has not come back that

@@ -32,12 +32,17 @@ type RefusedError struct {
 	Run    background.RunID
 	Letter background.Letter
 	Holder background.RunID // the run that holds the case now
+	// Because tells more, as what the escrow service answered to a lookup; often empty.
+	Because string
 }
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("postadjudication: refused by %s: %s: run %s", e.Gate, e.Gate.Meaning(), e.Run)
 	if e.Letter != background.NoLetter {
 		s += ", whose letter is " + string(e.Letter)
+	}
+	if e.Because != "" {
+		s += "; " + e.Because
 	}
 	if e.Holder != e.Run {
 		s += "; the case is held by run " + e.Holder.String()

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +32,62 @@ func TestALookupIsNotBelievedWhileACallIsOut(t *testing.T) {
 	r.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || st.Class != Executed {
 		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// A call that was given up waits in the network, and pays after a lookup found nothing.
+// Executors that keep to Lookuper are told for how long nothing was sent.
+func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
+	t.Parallel()
+	const inFlight = time.Minute
+	r := newRig(t, func(c *Config) { c.TimeLimit = time.Second; c.Policy.MaxRetryAttempts = 1 })
+	arrive, arrived := make(chan struct{}), make(chan Answer, 1)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		go func() {
+			<-arrive
+			arrived <- r.escrow.pay(c, c.Amount.Minor)
+		}()
+		return Answer{Class: Unknown, Retry: true, Type: "no.answer"}
+	}
+	r.escrow.lookup = func(c Call) Answer {
+		switch paid := r.escrow.known[c.OperationKey]; {
+		case paid.minor > 0:
+			return Answer{Class: Executed, Moved: paid.minor}
+		case c.SentAgo < inFlight:
+			return Answer{Class: Unknown, Type: "premature", Message: "ask again"}
+		}
+		return Answer{Class: NotExecuted}
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("the run is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	ctx := context.Background()
+	opposite := refund(1)
+	opposite.Generation = 2
+	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+		t.Errorf("the opposite outcome while a call is on its way: %s", got.Reply)
+	}
+	var no *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
+		t.Errorf("%v", err)
+	}
+	letter, err := r.journal.Snapshot(ctx, s.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ahead, believed := range map[time.Duration]bool{-time.Hour: false, inFlight - time.Second: false, inFlight + time.Hour: true} {
+		f := *r.settlements
+		f.now = func() time.Time { return r.now().Add(ahead) }
+		if got := f.Lookup(ctx, letter.Run); (got.Class == NotExecuted) != believed {
+			t.Errorf("asked %v later: %+v", ahead, got)
+		}
+	}
+	close(arrive)
+	if a := <-arrived; a.Class != Executed {
+		t.Fatalf("%+v", a)
+	}
+	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", c, err)
 	}
 	r.sound()
 }

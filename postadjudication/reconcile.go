@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -68,9 +69,19 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	defer cancel()
 	found := s.settlements.Lookup(ctx, seen.Run)
 	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.Unheard != 0 {
-		return CaseStatus{}, refusedBy(GateReconcileFirst, seen)
+		no := refusedBy(GateReconcileFirst, seen)
+		no.Because = unclear(found)
+		return CaseStatus{}, no
 	}
 	return s.reconcile(ctx, tenant, id, Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, found.Class, as)
+}
+
+// unclear tells why a lookup decides nothing.
+func unclear(found background.Result) string {
+	if found.Class == NotExecuted {
+		return "a call has not come back, which may pay yet"
+	}
+	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
 }
 
 func (f Finding) validate() error {
@@ -141,6 +152,6 @@ func purged(s postgres.Snapshot) bool {
 	return s.Case.Kind == postgres.KindSettlement && s.Run.Letter == background.LetterPurged
 }
 
-func refusedBy(g Gate, s postgres.Snapshot) error {
+func refusedBy(g Gate, s postgres.Snapshot) *RefusedError {
 	return &RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
 }

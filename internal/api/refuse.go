@@ -71,6 +71,9 @@ func standing(err error) *Problem {
 
 func refusedBy(e *postadjudication.RefusedError) *Problem {
 	p := newProblem(http.StatusConflict, string(e.Gate), "%s", e.Gate.Meaning())
+	if e.Because != "" {
+		p.Detail += "; " + e.Because
+	}
 	p.Run = &e.Run
 	if e.Letter != background.NoLetter {
 		p.Letter = &e.Letter

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 // The environment variables that say where the servers are.
@@ -38,6 +39,7 @@ type Options struct {
 	Tenant        string // of requests without a key that name none
 	Embedded      bool
 	KeyLifetime   time.Duration              // of operation keys at the escrow service
+	InFlight      time.Duration              // for how long a call that was given up may still be executed
 	TimeLimit     time.Duration              // of one call of the escrow service
 	Private       bool                       // what has no URL is started, and gone after Close
 	Brake         postadjudication.BrakeRule // when brakes pull themselves
@@ -69,6 +71,11 @@ func (o *Options) BindLook(f *pflag.FlagSet) {
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed here")
 }
 
+// BindInFlight defines the flag that says from when on a lookup is believed.
+func (o *Options) BindInFlight(f *pflag.FlagSet) {
+	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (-1s: never)")
+}
+
 // Bind defines the flags of a process that executes.
 func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
@@ -78,6 +85,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
+	o.BindInFlight(f)
 	bindBrake(f, &o.Brake)
 	o.Retention.bind(f)
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")

@@ -39,7 +39,7 @@ func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 		if o.Authorization != "" {
 			header.Set("Authorization", o.Authorization)
 		}
-		if k.escrow, err = escrowhttp.New(escrowhttp.Config{BaseURL: o.EscrowURL, Header: header}); err != nil {
+		if k.escrow, err = escrowhttp.New(escrowhttp.Config{BaseURL: o.EscrowURL, Header: header, InFlight: o.InFlight}); err != nil {
 			return nil, &exit{exitUsage, err}
 		}
 		config.Executor = k.escrow

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
@@ -68,6 +69,9 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 	f.StringVar(&finding, "finding", "", "executed or not_executed (required without --lookup)")
 	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	l.BindInFlight(own)
+	l.local(f, own)
 	return cmd
 }
 

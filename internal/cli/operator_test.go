@@ -48,6 +48,9 @@ func (o *operator) dlq(role string, args ...string) said {
 		args = append(args, "--server", o.server)
 	default:
 		args = append(args, "--tenant", "acme")
+		if verb == "reconcile" {
+			args = append(args, "--in-flight", "-1s")
+		}
 		if !looks[verb] {
 			args = append(args, "--actor", role+"@acme")
 		}
@@ -129,7 +132,7 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			p := newPlace(t, testkit.Migrated(t))
 			escrow, repair := ailing(t)
 			archive := filepath.Join(t.TempDir(), "archive")
-			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--archive", archive, "--json")
+			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--archive", archive, "--json")
 			defer stop()
 			p.env[app.EscrowVariable] = escrow
 			o := &operator{place: p, tokens: map[string]string{}}

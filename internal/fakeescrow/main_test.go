@@ -27,7 +27,7 @@ func start(t *testing.T, c Config) *Service {
 
 func executor(t *testing.T, s *Service) *escrowhttp.Executor {
 	t.Helper()
-	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever, InFlight: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// absent says that nothing was executed under a key.
+func absent(k postadjudication.OperationKey) string {
+	return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
+}
+
 func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 	t.Parallel()
 	c, other := aCall(), aCall()
 	other.OperationKey[0]++
-	absent := func(k postadjudication.OperationKey) string {
-		return `{"operation_key":"` + k.String() + `","status":"not_executed"}`
-	}
 	const j = "application/json"
 	for name, tc := range map[string]struct {
 		status int
@@ -43,7 +45,7 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 			url := answering(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			// The table is for executions: it can't turn a lookup into a proof.
 			table := map[int]Verdict{tc.status: {Class: postadjudication.NotExecuted}}
-			a := newExecutor(t, Config{BaseURL: url, Table: table}).Lookup(withLimit(t), c)
+			a := newExecutor(t, Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
 			if a.Class != tc.class || a.Retry != (tc.class != postadjudication.Executed) {
 				t.Errorf("%+v, want %s", a, tc.class)
 			}
@@ -51,6 +53,30 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 				t.Errorf("moved %d", a.Moved)
 			}
 		})
+	}
+}
+
+func TestAnAbsenceProvesNothingWhileACallMayBeOnItsWay(t *testing.T) {
+	t.Parallel()
+	c := aCall()
+	gone := answering(t, 404, map[string]string{"Content-Type": "application/json"}, absent(c.OperationKey))
+	for _, tc := range []struct {
+		inFlight, sentAgo time.Duration
+		class             postadjudication.Class
+	}{
+		{0, 0, "unknown"}, {0, DefaultInFlight - 1, "unknown"}, {0, DefaultInFlight, "not_executed"},
+		{time.Second, time.Second - 1, "unknown"}, {time.Second, time.Second, "not_executed"}, {-1, 0, "not_executed"},
+	} {
+		c.SentAgo = tc.sentAgo
+		a := newExecutor(t, Config{BaseURL: gone, InFlight: tc.inFlight}).Lookup(withLimit(t), c)
+		if a.Class != tc.class || (a.Type == TypePremature) != (tc.class == "unknown") || a.Class == "unknown" && !strings.Contains(a.Message, "ask again in") {
+			t.Errorf("%v after %v: %+v", tc.inFlight, tc.sentAgo, a)
+		}
+	}
+	paid := answering(t, 200, map[string]string{"Content-Type": "application/json"}, told(c, "executed", 12500, "USD"))
+	c.SentAgo = 0
+	if a := newExecutor(t, Config{BaseURL: paid}).Lookup(withLimit(t), c); a.Class != "executed" {
+		t.Errorf("a payment is a fact at once: %+v", a)
 	}
 }
 

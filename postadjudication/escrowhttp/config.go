@@ -22,6 +22,9 @@ const (
 	idleConnLifetime = 30 * time.Second
 )
 
+// DefaultInFlight is Config.InFlight where nothing is stated.
+const DefaultInFlight = time.Minute
+
 // Config describes one escrow service.
 type Config struct {
 	// BaseURL is the http or https URL that the paths of the wire are appended to.
@@ -36,6 +39,11 @@ type Config struct {
 	// means that no call may follow an unknown one; [postadjudication.Forever]
 	// that keys never expire.
 	KeyLifetime time.Duration
+	// InFlight is for how long a call that was given up may still be executed: it waits
+	// in a proxy, or in the queue of a service that is slow. Until then a lookup that
+	// finds nothing proves nothing, and is Unknown. Zero means DefaultInFlight, less
+	// that the service never executes what it has not answered.
+	InFlight time.Duration
 	// Table overrides the meaning of single status codes. A status with class
 	// Executed is read as a success: only its body makes it one.
 	Table map[int]Verdict
@@ -66,6 +74,9 @@ func New(c Config) (*Executor, error) {
 	if c.MaxBody < 0 {
 		return nil, errors.New("escrowhttp: MaxBody is negative")
 	}
+	if c.InFlight == 0 {
+		c.InFlight = DefaultInFlight
+	}
 	if c.MaxBody == 0 {
 		c.MaxBody = defaultMaxBody
 	}
@@ -77,6 +88,7 @@ func New(c Config) (*Executor, error) {
 		header:      header,
 		client:      unredirected(c.Client),
 		keyLifetime: c.KeyLifetime,
+		inFlight:    c.InFlight,
 		table:       maps.Clone(c.Table),
 		maxBody:     c.MaxBody,
 		now:         c.Now,

@@ -3,6 +3,7 @@ package escrowhttp
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -23,6 +24,7 @@ type Executor struct {
 	header      http.Header
 	client      *http.Client
 	keyLifetime time.Duration
+	inFlight    time.Duration
 	table       map[int]Verdict
 	maxBody     int64
 	now         func() time.Time
@@ -87,12 +89,22 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	case http.StatusOK:
 		return x.execution(ctx, resp)
 	case http.StatusNotFound:
-		return x.absence(ctx, resp)
+		return e.proven(x.absence(ctx, resp), c)
 	default:
 		v := standard(resp.StatusCode)
 		v.Class, v.Retry = postadjudication.Unknown, true
 		return x.refusal(resp, v)
 	}
+}
+
+// proven takes an answer that nothing was executed for a proof only when no call can
+// still be on its way.
+func (e *Executor) proven(a postadjudication.Answer, c postadjudication.Call) postadjudication.Answer {
+	if a.Class == postadjudication.NotExecuted && c.SentAgo < e.inFlight {
+		a.Class, a.Type = postadjudication.Unknown, TypePremature
+		a.Message = fmt.Sprintf("nothing was executed yet, but a call that was given up may still be on its way: ask again in %s", (e.inFlight - c.SentAgo).Round(time.Second))
+	}
+	return a
 }
 
 // KeyLifetime is the lifetime that the executor was configured with.

@@ -33,7 +33,7 @@ func TestOrdinaryLinesPlayAsTheirKindSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL(), KeyLifetime: postadjudication.Forever, InFlight: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

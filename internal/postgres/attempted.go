@@ -1,0 +1,26 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const lastAttemptedSQL = `SELECT max(at) FROM recourse.receipts
+WHERE tenant = $1 AND case_id = $2 AND subtype IN ('attempt-started', 'attempt-interrupted', 'retry-scheduled', 'dead-lettered', 'answered-late')`
+
+// LastAttempted is when an attempt of a case was last started or ended, as its receipts
+// tell; the zero time when none ever was.
+func (j *Journal) LastAttempted(ctx context.Context, tenant string, id receipts.CaseID) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var at *time.Time
+	if err := j.reads.QueryRowContext(ctx, lastAttemptedSQL, tenant, id.String()).Scan(&at); err != nil {
+		return time.Time{}, unavailable(err)
+	}
+	if at == nil {
+		return time.Time{}, nil
+	}
+	return *at, nil
+}
