@@ -49,7 +49,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
 	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
-	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 50")
+	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 200")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")
 	f.IntVar(&o.slots, "slots", 100, "tasks executed at once")
 	f.IntVar(&o.servers, "servers", 4, "asynq servers in a process of recourse; asynq by hand has one")

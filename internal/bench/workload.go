@@ -19,7 +19,7 @@ var workloadNames = []string{settle, drain, dead, precision, idling, memory, let
 // Upper bounds of the workloads that go by the clock.
 const (
 	precisionTasks = 100
-	idleTasks      = 50
+	idleTasks      = 200
 )
 
 // failing workloads let every attempt fail.
