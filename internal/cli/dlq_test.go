@@ -60,8 +60,9 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
 		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
 		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "bury " + run: "bury",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":  "finding",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed": "moved",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "--yes",
 	} {
 		p.run("", append([]string{"dlq"}, strings.Fields(args)...)...).wants(t, args, 2, word)
 	}

@@ -63,10 +63,11 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 		t.Errorf("%v, %v", files, err)
 	}
 	order("hold", run).wants(t, "hold of what is gone", 1, "no")
-	order("clear", "--archive", archive, "--confirm", "yes").wants(t, "another word", 2, "confirm")
-	p.run("", "dlq", "clear", "--tenant", "acme", "--confirm", "settlement").wants(t, "no reason", 2, "--reason")
-	p.run("", "dlq", "clear", "--tenant", "acme", "--confirm", "settlement", "--reason", "x").wants(t, "nobody", 2, "--actor")
-	order("clear", "--archive", archive, "--yes").wants(t, "clear", 0, "")
+	order("clear", "--archive", archive, "--yes").wants(t, "of no family", 2, "--family")
+	order("clear", "--family", "settlement", "--archive", archive, "--confirm", "yes").wants(t, "another word", 2, "confirm")
+	p.run("", "dlq", "clear", "--family", "settlement", "--tenant", "acme", "--confirm", "settlement").wants(t, "no reason", 2, "--reason")
+	p.run("", "dlq", "clear", "--family", "settlement", "--tenant", "acme", "--confirm", "settlement", "--reason", "x").wants(t, "nobody", 2, "--actor")
+	order("clear", "--family", "settlement", "--archive", archive, "--yes").wants(t, "clear", 0, "")
 	if n := len(letters("--standing", "")); n != 0 {
 		t.Errorf("%d letters are left", n)
 	}

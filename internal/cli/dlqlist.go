@@ -111,7 +111,7 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 	s.Table([]screen.Column{{Name: "Died"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
 		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
 	if page.More {
-		s.Text("%d of %s: narrow the filter or raise --limit.", len(page.Letters), total)
+		s.Text("%d of %s: narrow the filter, raise --limit, or go on with --after %s", len(page.Letters), total, page.Next)
 	}
 	return s.Err()
 }

@@ -103,6 +103,9 @@ func (c *command) dlqClear() *cobra.Command {
 are and said yes. Held letters and those of unknown money are never touched; cases,
 reservations and receipts stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if family == "" {
+				return usage(cmd, errors.New("--family is missing: the letters of which are to go, such as "+postadjudication.Family))
+			}
 			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
 			return c.remove(cmd, &r, remover{
 				func(ctx context.Context, k clerk) (postadjudication.PurgePlan, error) { return k.PlanClear(ctx, q) },
@@ -115,7 +118,7 @@ reservations and receipts stay.`,
 		},
 	}
 	r.bind(cmd.Flags(), "the name of the family")
-	cmd.Flags().StringVar(&family, "family", postadjudication.Family, "family whose letters all go")
+	cmd.Flags().StringVar(&family, "family", "", "family whose letters all go (required)")
 	return cmd
 }
 

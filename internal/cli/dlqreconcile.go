@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -10,6 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func (c *command) dlqReconcile() *cobra.Command {
@@ -44,7 +47,7 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 				var kase postadjudication.CaseStatus
 				if lookup {
 					kase, err = k.Lookup(ctx, l.run)
-				} else {
+				} else if err = c.sureOf(ctx, cmd, k, l.run, finding, moved, m.yes); err == nil {
 					kase, err = k.Reconcile(ctx, l.run, postadjudication.Finding{Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
@@ -73,6 +76,29 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 	l.BindInFlight(own)
 	l.local(f, own)
 	return cmd
+}
+
+// sureOf asks a person before a payment is recorded of another amount than was
+// adjudicated: it can't be taken back, and more than the escrow has left is a breach. Of
+// a letter that was purged the amount is not known here.
+func (c *command) sureOf(ctx context.Context, cmd *cobra.Command, k clerk, run receipts.RunID, finding string, moved int64, yes bool) error {
+	if finding != string(postadjudication.Executed) || moved < 1 { // the latter is refused
+		return nil
+	}
+	seen, err := k.Inspect(ctx, run)
+	switch asked := seen.Letter.Amount; {
+	case errors.Is(err, postadjudication.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case asked == nil || asked.Minor == moved:
+		return nil
+	default:
+		if err := c.mayAsk(cmd, yes); err != nil {
+			return err
+		}
+		return c.confirm(ctx, fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: moved, Currency: asked.Currency}), yes)
+	}
 }
 
 // lookupMany asks the escrow service about the letters that are selected.

@@ -148,6 +148,9 @@ func (c *command) rulesDelete() *cobra.Command {
 				if err != nil {
 					return r.gone(err, "rule "+args[0])
 				}
+				if !c.json {
+					screen.New(c.Out).Text("Rule %s is deleted. It was:", was.Name)
+				}
 				return c.tellRules([]postadjudication.StandingRule{was}, was)
 			})
 		},

@@ -340,7 +340,7 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 	o.t.Helper()
 	for role, orders := range map[string][]string{
 		"submitter": {"fork " + run, "hold " + run, "bulk plan fork --all", "purge --older-than 1d --yes"},
-		"operator":  {"purge --older-than 1d --yes", "clear --yes"},
+		"operator":  {"purge --older-than 1d --yes", "clear --family settlement --yes"},
 		"approver":  {"fork " + run, "retry " + run, "mark " + run + " --review", "bulk plan fork --all"},
 		"auditor":   {"fork " + run, "release " + run, "bulk pause " + plan},
 		"admin":     {"fork " + run, "hold " + run, "bulk cancel " + plan},
@@ -470,11 +470,11 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.code != 0 || !strings.Contains(none.out, "0, of which 0") {
 		t.Errorf("%+v", none)
 	}
-	cleared := o.did("operator", "clear", "--reason", "the end", "--yes")
+	cleared := o.did("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
 	if cleared["letters"] != 0.0 {
 		t.Errorf("%v", cleared)
 	}
-	o.dlq("operator", "clear", "--reason", "the end", "--confirm", "setlement").wants(t, "another word", 2, "confirm")
+	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").wants(t, "another word", 2, "confirm")
 	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").wants(t, "another number", 2, "confirm")
 	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
 }

@@ -206,6 +206,10 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 // particulars are what a receipt says beyond its subtype, in a few words.
 func particulars(r receipts.Receipt, p receipts.Payload) string {
 	switch {
+	case r.Subtype == receipts.Submitted && !p.ParentRun.IsZero():
+		return "fork of " + p.ParentRun.String()
+	case r.Subtype == receipts.Reconciled:
+		return fmt.Sprintf("found %s, moved %d in minor units: %s %s", p.OutcomeClass, p.Moved, p.Reason, p.FindingReference)
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case r.Subtype == receipts.RetryScheduled:

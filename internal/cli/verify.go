@@ -104,6 +104,9 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		err = c.answer(v)
 	} else {
 		err = v.show(screen.New(c.Out), names)
+		if audit.Receipts == 0 && !a.all {
+			c.note("There is nothing of a tenant " + a.tenant + ": is that its name?")
+		}
 	}
 	if err == nil && !v.OK {
 		err = errBroken
