@@ -37,8 +37,8 @@ type Call struct {
 	Amount       settlement.Money
 	Run          background.RunID
 	Attempt      int
-	// SentAgo is for how long surely nothing was sent under the operation key, as the
-	// receipts tell: of a lookup only.
+	// SentAgo is for how long nothing was sent under the operation key, as the times of
+	// the receipts tell, which are those of the machines that wrote them: of a lookup only.
 	SentAgo time.Duration
 }
 

@@ -86,7 +86,7 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 	return found
 }
 
-// sentAgo is for how long surely nothing was sent in a run's case: the call of an
+// sentAgo is for how long nothing was sent in a run's case: the call of an
 // attempt that was started may have been sent until its time limit. 0 when that can't
 // be read.
 func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {

@@ -3,9 +3,8 @@ package app
 import "runtime/debug"
 
 // roomy is the collector's percentage while settlements are executed. A worker keeps
-// some ten megabytes and allocates a hundred times as much in a second of full load:
-// at the usual 100 a sixth of its time goes into collecting, for the sake of few
-// megabytes.
+// some ten megabytes and allocates fifteen times as much in a second of full load: at
+// the usual 100 a sixth more of its time goes into collecting, to save tens of megabytes.
 const roomy = 400
 
 const collectorVariable = "GOGC"

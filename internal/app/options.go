@@ -39,7 +39,7 @@ type Options struct {
 	Tenant        string // of requests without a key that name none
 	Embedded      bool
 	KeyLifetime   time.Duration              // of operation keys at the escrow service
-	InFlight      time.Duration              // for how long a call that was given up may still be executed
+	InFlight      time.Duration              // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
 	TimeLimit     time.Duration              // of one call of the escrow service
 	Private       bool                       // what has no URL is started, and gone after Close
 	Brake         postadjudication.BrakeRule // when brakes pull themselves
@@ -73,7 +73,7 @@ func (o *Options) BindLook(f *pflag.FlagSet) {
 
 // BindInFlight defines the flag that says from when on a lookup is believed.
 func (o *Options) BindInFlight(f *pflag.FlagSet) {
-	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (-1s: never)")
+	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: none ever is)")
 }
 
 // Bind defines the flags of a process that executes.

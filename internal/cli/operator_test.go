@@ -147,6 +147,11 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			handOver(t, p)
 			badDay(t, o, repair)
 			laterOn(t, o, archive)
+			for transaction, told := range map[string]string{"txr_5": "found executed, moved 12500", "txr_6": "found not_executed, moved 0", "txr_1": "fork of"} {
+				if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.code != 0 || !strings.Contains(list.out, told) {
+					t.Errorf("%s: %s", transaction, list.out)
+				}
+			}
 			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
 		})
 	}

@@ -209,7 +209,8 @@ func particulars(r receipts.Receipt, p receipts.Payload) string {
 	case r.Subtype == receipts.Submitted && !p.ParentRun.IsZero():
 		return "fork of " + p.ParentRun.String()
 	case r.Subtype == receipts.Reconciled:
-		return fmt.Sprintf("found %s, moved %d in minor units: %s %s", p.OutcomeClass, p.Moved, p.Reason, p.FindingReference)
+		why := strings.TrimSpace(p.Reason + " " + p.FindingReference)
+		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %d in minor units: %s", p.Finding, p.Moved, why), ": ")
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case r.Subtype == receipts.RetryScheduled:

@@ -41,8 +41,9 @@ type Config struct {
 	KeyLifetime time.Duration
 	// InFlight is for how long a call that was given up may still be executed: it waits
 	// in a proxy, or in the queue of a service that is slow. Until then a lookup that
-	// finds nothing proves nothing, and is Unknown. Zero means DefaultInFlight, less
-	// that the service never executes what it has not answered.
+	// finds nothing proves nothing, and is Unknown. It is to be far more than the clocks
+	// of the machines that execute differ by. Zero means DefaultInFlight, less that the
+	// service never executes what it has not answered.
 	InFlight time.Duration
 	// Table overrides the meaning of single status codes. A status with class
 	// Executed is read as a success: only its body makes it one.
