@@ -35,8 +35,8 @@ type sweeper struct {
 	marker   string // of Redis as last seen
 	place    Cursor // where the last sweep stopped
 	thorough bool   // until the end of the list is reached
-	ghosts   int    // for as many times through the list, an active task may be nobody's
-	ailing   bool   // the last sweep failed
+	ghosts   ghosts
+	ailing   bool // the last sweep failed
 	sights   sightings
 }
 
@@ -45,18 +45,8 @@ func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
 // hurry makes the next sweep a thorough one.
 func (s *sweeper) hurry() { s.hurried.Store(true) }
 
-// ghostRounds covers runs that were due too short a time before to be looked at in
-// the first round.
-const ghostRounds = 3
-
-// bereave tells that there may be tasks which nobody holds and which asynq shows as
-// active for minutes: those of a process that was lost, also of runs that it had not
-// claimed yet or waited with, and one that was taken from its queue by a question
-// whose answer never came. A second bell for a run that a process holds does no harm.
-func (s *sweeper) bereave() {
-	s.bereft.Store(true)
-	s.hurry()
-}
+// bereave tells that there may be ghosts now, and some more before long.
+func (s *sweeper) bereave() { s.bereft.Store(true) }
 
 // run sweeps until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
@@ -90,13 +80,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.hurried.Swap(false) || emptied {
-		s.thorough, s.place = true, Cursor{}
-	}
 	if s.bereft.Swap(false) {
-		s.ghosts = ghostRounds
+		s.ghosts.fear(time.Now())
 	}
-	s.thorough = s.thorough || s.ghosts > 0
+	risen := s.ghosts.rise(time.Now())
+	if s.hurried.Swap(false) || emptied || risen {
+		s.place, s.thorough = Cursor{}, true
+	}
+	s.thorough = s.thorough || s.ghosts.walk()
 	s.sights.turn(emptied)
 	now := s.m.now()
 	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
@@ -113,7 +104,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		}
 		s.thorough = s.thorough || len(missing) > 0
 		if len(due) < sweepPage {
-			s.place, s.thorough, s.ghosts = Cursor{}, false, max(0, s.ghosts-1)
+			s.place, s.thorough = Cursor{}, false
+			s.ghosts.round()
 			return nil
 		}
 		last := due[len(due)-1]
@@ -146,7 +138,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
 			noticed.Go(func() { s.m.confirm(ctx, r, what) }) // before the bell is raised
 		}
-		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts > 0) && !s.m.engaged.has(r.ID) {
+		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts.walk()) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}

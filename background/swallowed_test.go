@@ -1,0 +1,103 @@
+package background_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// A question for the next task that was given up, and that a stalled network hands to
+// Redis after all, takes its task along: the task is active, and nobody's.
+func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	stall := &stalling{lost: make(chan []any), over: make(chan struct{})}
+	w := h.start(func(c *background.Config) {
+		c.Redis, c.Shards, c.SweepEvery = stalled{c.Redis, stall}, 1, 50*time.Millisecond
+	})
+	end := sync.OnceFunc(func() { close(stall.over) })
+	t.Cleanup(end)                                     // before the worker is stopped, which waits for its questions
+	h.awaitState(h.submit(w).ID, background.Succeeded) // and Redis knows asynq's script
+	stall.begun.Store(true)
+	question := <-stall.lost
+	enqueuer, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = enqueuer.Close() }()
+	r := h.submit(&worker{Manager: enqueuer}, func(r *background.Run) { r.Queue = w.Queue(family, r.RetryKey) })
+	time.Sleep(500 * time.Millisecond) // until the worker has looked for lost tasks, and found none
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), question...).Err(); err != nil {
+		t.Fatalf("the late question took no task: %v", err)
+	}
+	end()
+	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
+		t.Errorf("it was done by bell %d", done.Bell)
+	}
+}
+
+// stalled makes clients whose network stalls.
+type stalled struct {
+	asynq.RedisConnOpt
+	stall *stalling
+}
+
+func (s stalled) MakeRedisClient() any {
+	client := s.RedisConnOpt.MakeRedisClient().(*redis.Client)
+	client.AddHook(s.stall)
+	return client
+}
+
+// stalling gives the first question for a task up, once it has begun, and holds every
+// other back until it is over.
+type stalling struct {
+	begun atomic.Bool
+	lost  chan []any // the question that was given up
+	over  chan struct{}
+}
+
+func (s *stalling) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (s *stalling) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s *stalling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		question := dequeue(cmds)
+		if question == nil || !s.begun.Load() {
+			return next(ctx, cmds)
+		}
+		select {
+		case s.lost <- question:
+			for _, cmd := range cmds {
+				cmd.SetErr(os.ErrDeadlineExceeded)
+			}
+			return os.ErrDeadlineExceeded
+		case <-s.over:
+			return next(ctx, cmds)
+		}
+	}
+}
+
+// dequeue finds asynq's question for a task among commands: evalsha, its name, four
+// keys, the last of which is of the leases.
+func dequeue(cmds []redis.Cmder) []any {
+	for _, cmd := range cmds {
+		if args := cmd.Args(); len(args) > 6 && args[0] == "evalsha" && args[2] == 4 {
+			return args
+		}
+	}
+	return nil
+}
