@@ -1,6 +1,8 @@
 package background
 
 import (
+	"github.com/redis/go-redis/v9"
+
 	"context"
 	"time"
 )
@@ -15,3 +17,9 @@ func InterruptsCall(calls context.Context, fn func(context.Context) Result) bool
 	defer m.crew.close()
 	return m.bounded(calls, time.Minute, fn).interrupted
 }
+
+// Unanswered is the hook that tells of answers that are lost.
+func Unanswered(lost func()) redis.Hook { return unanswered{lost} }
+
+// ToListen marks a context for a connection that only listens.
+var ToListen = toListen

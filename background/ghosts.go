@@ -4,7 +4,7 @@ import "time"
 
 // ghosts are tasks that asynq shows as active and that no process holds: those of a
 // process that was lost, also of runs that it had not claimed yet or waited with, and
-// those that were taken from their queue by a question whose answer never came.
+// those that were taken from their queue by a question whose answer was lost.
 //
 // It tells when active tasks are to be taken for ghosts. A second bell for a run that
 // a process holds does no harm, so too often is better than too late.

@@ -28,7 +28,7 @@ type idle struct {
 	redis.UniversalClient
 	poll time.Duration
 	now  func() time.Time
-	lost func() // called when a task may have been taken by a question without an answer
+	lost func() // called when a question has no answer and may have taken a task
 
 	mu       sync.Mutex
 	pause    time.Duration

@@ -118,6 +118,7 @@ func New(cfg Config) (*Manager, error) {
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.bereave
+	client.AddHook(unanswered{m.sweep.bereave})
 	m.tracing = newTracing(cfg.Tracer)
 	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())

@@ -97,6 +97,7 @@ func (w *waker) hear(ctx context.Context) {
 
 // listen returns when the connection is lost.
 func (w *waker) listen(ctx context.Context) error {
+	ctx = toListen(ctx)
 	words := w.redis.Subscribe(ctx, wakeChannel)
 	hangUp := sync.OnceValue(words.Close)
 	defer context.AfterFunc(ctx, func() { _ = hangUp() })() // it may be lost already

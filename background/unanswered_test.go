@@ -1,0 +1,104 @@
+package background_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Redis gives a task away, and the answer is lost. go-redis asks again and is told
+// that there is none.
+func TestATaskWhoseAnswerWasLostIsRungAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]error{"no answer in time": os.ErrDeadlineExceeded, "the connection broke": errors.New("connection reset by peer")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+			lossy := &lossy{addr: h.redis.Addr(), broken: broken}
+			w := h.start(func(c *background.Config) { c.Redis, c.SweepEvery = lossy, 50*time.Millisecond })
+			enqueuer, err := background.New(h.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = enqueuer.Close() }()
+			r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: w.Queue(family, "tx:release"), Bell: 1})
+			task := []byte(r.ID.String())
+			lossy.swallow.Store(&task)
+			if err := enqueuer.Bell(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 || lossy.swallow.Load() != nil {
+				t.Errorf("it was done by bell %d, swallowed before: %v", done.Bell, lossy.swallow.Load() == nil)
+			}
+		})
+	}
+}
+
+// A listener that hears nothing has lost nothing.
+func TestSilenceIsNoLostAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	var lost atomic.Int64
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1})
+	defer func() { _ = client.Close() }()
+	client.AddHook(background.Unanswered(func() { lost.Add(1) }))
+	words := client.Subscribe(background.ToListen(t.Context()), "nothing")
+	defer func() { _ = words.Close() }()
+	if _, err := words.ReceiveTimeout(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if word, err := words.ReceiveTimeout(t.Context(), 10*time.Millisecond); err == nil {
+		t.Errorf("heard %v", word)
+	}
+	if lost.Load() != 0 {
+		t.Errorf("%d answers are said to be lost by who only listens", lost.Load())
+	}
+	if err := client.Do(t.Context(), "client", "pause", 10_000, "all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Get(t.Context(), "nothing").Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("answered within its time: %v", err)
+	}
+	if lost.Load() == 0 {
+		t.Error("a question without an answer in time is not noticed")
+	}
+}
+
+// lossy makes clients of a Redis whose first answer that names a task is lost.
+type lossy struct {
+	addr    string
+	broken  error
+	swallow atomic.Pointer[[]byte]
+}
+
+var _ asynq.RedisConnOpt = (*lossy)(nil)
+
+func (l *lossy) MakeRedisClient() any {
+	return redis.NewClient(&redis.Options{Addr: l.addr, Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		return lossyConn{conn, l}, err
+	}})
+}
+
+type lossyConn struct {
+	net.Conn
+	of *lossy
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if task := c.of.swallow.Load(); task != nil && bytes.Contains(b[:n], *task) && c.of.swallow.CompareAndSwap(task, nil) {
+		return 0, c.of.broken
+	}
+	return n, err
+}
