@@ -1,0 +1,30 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each of these faults strikes alone, again and again for some seconds: those of the
+// servers, the network and the clocks that no test of a package makes happen.
+func TestAFaultAloneLosesNothing(t *testing.T) {
+	for _, name := range []string{"redis-full", "both-kill", "network-slow", "network-cut", "network-stall", "clock-step"} {
+		t.Run(name, func(t *testing.T) {
+			alone, err := named(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told bytes.Buffer
+			o := options{seed: 11, minutes: 0.12, workers: 2, rate: 30, longest: 1500, freeze: time.Second, lostAfter: lostAfter, alone: true, faults: alone}
+			r, err := run(t.Context(), o, &told)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, told.String())
+			}
+			if len(r.Broken) > 0 || r.Accepted < 30 || r.Effects < 15 || r.Faults[name].Times < 1 || strings.Contains(told.String(), "could not") {
+				t.Errorf("%d accepted, %d effects; broken: %q\n%s", r.Accepted, r.Effects, r.Broken, told.String())
+			}
+		})
+	}
+}
