@@ -14,9 +14,9 @@ var bankSays = Finding{Actor: "user:ada", Reason: "the bank's statement", Class:
 
 // purgedThoughPaid is a letter that was purged because the escrow service said no,
 // though it had paid.
-func (r *rig) purgedThoughPaid(n int) Submitted {
+func (r *rig) purgedThoughPaid(n int, minor int64) Submitted {
 	r.t.Helper()
-	letter := r.dead(n, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	letter := r.dead(n, func(c Call) Answer { r.escrow.pay(c, minor); return refused() })
 	q := refusedOnes()
 	q.Filter.Transaction, q.Confirm = release(n).TransactionReceiptID, "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
@@ -28,7 +28,7 @@ func (r *rig) purgedThoughPaid(n int) Submitted {
 func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
-	byRun, byCase := r.purgedThoughPaid(1), r.purgedThoughPaid(2)
+	byRun, byCase := r.purgedThoughPaid(1, 1000), r.purgedThoughPaid(2, 1000)
 	ctx := context.Background()
 	var no *RefusedError
 	nothing := bankSays
@@ -64,7 +64,7 @@ func TestAPaymentThatIsFoundLateStopsTheNextGeneration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.work()
-	letter := r.purgedThoughPaid(1)
+	letter := r.purgedThoughPaid(1, 1000)
 	r.stopWork()
 	higher := release(1)
 	higher.Generation = 2
@@ -78,6 +78,30 @@ func TestAPaymentThatIsFoundLateStopsTheNextGeneration(t *testing.T) {
 	}
 	if st, err := r.Status(context.Background(), "acme", waits.Run); err != nil || st.State != background.Cancelled {
 		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// A finding can't be taken back: that it is of another amount must be meant.
+func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	open := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
+	for _, letter := range []Submitted{open, r.purgedThoughPaid(2, 400)} {
+		part := bankSays
+		part.Moved = 400
+		var field *FieldError
+		if _, err := r.Reconcile(ctx, "acme", letter.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
+			t.Errorf("%v", err)
+		}
+		if told := r.told(letter, receipts.Reconciled); len(told) != 0 {
+			t.Errorf("recorded all the same: %+v", told)
+		}
+		part.OtherAmount = true
+		if c, err := r.Reconcile(ctx, "acme", letter.Run, part); err != nil || c.Released != 400 || c.Reserved != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
 	}
 	r.sound()
 }

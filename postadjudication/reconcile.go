@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -19,13 +20,18 @@ type Finding struct {
 	Class     Class  // Executed or NotExecuted
 	Moved     int64  // minor units; required when executed
 	Reference string // where the finding can be checked; required of a person
+
+	// OtherAmount says that Moved is meant though it is not what was left to be moved.
+	// It is refused without: a finding can't be taken back.
+	OtherAmount bool
 }
 
 // Reconcile records what became of the money of an open letter. Executed closes the
 // letter as reconciled and settles the case by the amount moved; NotExecuted clears
 // the unknown, so that the letter can be forked. Of a letter that was purged, a
 // finding that it was executed after all is recorded too, and settles the case; the
-// letter stays gone. It is a *RefusedError otherwise.
+// letter stays gone. It is a *RefusedError otherwise, and a *FieldError when the
+// finding makes no sense, of other_amount when it is of one and does not say so.
 func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
@@ -102,6 +108,16 @@ func (f Finding) validate() error {
 	return named("reference", f.Reference, 255)
 }
 
+// fits refuses a payment of another amount than is left to be moved, unless that is
+// meant. When nothing is left, the finding is of what is known already.
+func (f Finding) fits(s *settlement.State) error {
+	left := s.Asked - s.Moved
+	if f.Class != Executed || f.Moved == left || f.OtherAmount || s.Reserved == 0 {
+		return nil
+	}
+	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true where %d was moved and %d was left to be moved", f.Moved, left)}
+}
+
 func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class, as *asPlanned) (CaseStatus, error) {
 	seen, err := s.letter(ctx, tenant, id)
 	switch gate := open(seen); {
@@ -109,6 +125,11 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		return CaseStatus{}, err
 	case gate != "" && !(f.Class == Executed && purged(seen)):
 		return CaseStatus{}, refusedBy(gate, seen)
+	}
+	if looked == "" {
+		if err := f.fits(&seen.Case.State); err != nil {
+			return CaseStatus{}, err
+		}
 	}
 	m := background.Move{
 		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,

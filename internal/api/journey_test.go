@@ -109,7 +109,9 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 		`{"finding":"not_executed","reason":"x"}`:                           "reference",
 		`{"finding":"not_executed","reference":"x"}`:                        "reason",
 		`{"finding":"not_executed","reason":"x","reference":"y","moved":5}`: "moved",
+		`{"finding":"executed","reason":"x","reference":"y","moved":5}`:     "other_amount",
 		`{"lookup":true,"reason":"x"}`:                                      "lookup",
+		`{"lookup":true,"other_amount":true}`:                               "lookup",
 		`{"finding":"not_executed","reason":"x","reference":"y","by":"z"}`:  "by",
 	} {
 		r.ask(operator, http.MethodPost, path+"/reconcile", body).refused(http.StatusUnprocessableEntity, "invalid", field)

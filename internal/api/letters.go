@@ -50,6 +50,7 @@ type reconcileInput struct {
 		Lookup    bool   `json:"lookup,omitempty" doc:"Ask the escrow service; then nothing else may be given"`
 		Finding   string `json:"finding,omitempty" enum:"executed,not_executed"`
 		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"What was moved, in minor units; with executed"`
+		Other     bool   `json:"other_amount,omitempty" doc:"Moved is meant, though it is not what was left to be moved; a finding can't be taken back"`
 		Reason    string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
 		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where it can be checked"`
 	}
@@ -140,14 +141,14 @@ func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*cas
 	}
 	b := in.Body
 	if b.Lookup {
-		if b.Finding != "" || b.Moved != 0 || b.Reason != "" || b.Reference != "" {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, reason and reference")
+		if b.Finding != "" || b.Moved != 0 || b.Other || b.Reason != "" || b.Reference != "" {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, other_amount, reason and reference")
 		}
 		kase, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
 		return &caseOutput{kase}, err
 	}
 	kase, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
-		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, Reference: b.Reference,
+		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, Reference: b.Reference,
 	})
 	return &caseOutput{kase}, err
 }

@@ -47,8 +47,10 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 				var kase postadjudication.CaseStatus
 				if lookup {
 					kase, err = k.Lookup(ctx, l.run)
-				} else if err = c.sureOf(ctx, cmd, k, l.run, finding, moved, m.yes); err == nil {
-					kase, err = k.Reconcile(ctx, l.run, postadjudication.Finding{Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference})
+				} else {
+					kase, err = c.reconcile(ctx, cmd, k, l.run, postadjudication.Finding{
+						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes,
+					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
 					return &exit{exitUsage, errors.New("no escrow service is named that could be asked: set $" + app.EscrowVariable + ", or ask a server with --server")}
@@ -78,27 +80,31 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 	return cmd
 }
 
-// sureOf asks a person before a payment is recorded of another amount than was
-// adjudicated: it can't be taken back, and more than the escrow has left is a breach. Of
-// a letter that was purged the amount is not known here.
-func (c *command) sureOf(ctx context.Context, cmd *cobra.Command, k clerk, run receipts.RunID, finding string, moved int64, yes bool) error {
-	if finding != string(postadjudication.Executed) || moved < 1 { // the latter is refused
-		return nil
+// reconcile records a finding. A person is asked before it is of another amount than
+// was left to be moved: it can't be taken back, and more than the escrow has left is a
+// breach.
+func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+	kase, err := k.Reconcile(ctx, run, f)
+	var field *postadjudication.FieldError
+	if !errors.As(err, &field) || field.Field != "other_amount" {
+		return kase, err
 	}
+	if err := c.mayAsk(cmd, false); err != nil {
+		return kase, err
+	}
+	question := fmt.Sprintf("%d is to be recorded as moved, for good, which is not what was adjudicated.", f.Moved)
 	seen, err := k.Inspect(ctx, run)
 	switch asked := seen.Letter.Amount; {
-	case errors.Is(err, postadjudication.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case asked == nil || asked.Minor == moved:
-		return nil
-	default:
-		if err := c.mayAsk(cmd, yes); err != nil {
-			return err
-		}
-		return c.confirm(ctx, fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: moved, Currency: asked.Currency}), yes)
+	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // it may be purged
+		return kase, err
+	case asked != nil:
+		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: f.Moved, Currency: asked.Currency})
 	}
+	if err := c.confirm(ctx, question, false); err != nil {
+		return kase, err
+	}
+	f.OtherAmount = true
+	return k.Reconcile(ctx, run, f)
 }
 
 // lookupMany asks the escrow service about the letters that are selected.

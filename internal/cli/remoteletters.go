@@ -141,8 +141,9 @@ func (s *server) Reconcile(ctx context.Context, run receipts.RunID, f postadjudi
 		because
 		Finding   postadjudication.Class `json:"finding"`
 		Moved     int64                  `json:"moved,omitempty"`
+		Other     bool                   `json:"other_amount,omitempty"`
 		Reference string                 `json:"reference"`
-	}{because{f.Reason}, f.Class, f.Moved, f.Reference}, &out)
+	}{because{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.Reference}, &out)
 	return out, err
 }
 
