@@ -173,7 +173,7 @@ func (k *braker) candidate(ctx context.Context, t Target) (Run, *engagement, err
 			return Run{}, nil, err
 		}
 		for _, r := range parked {
-			if own, first := k.m.engaged.enter(r.ID); first {
+			if own, first := k.m.engaged.enter(r.ID, r.Bell); first {
 				k.mu.Lock()
 				k.place[t] = Cursor{DueAt: r.DueAt, ID: r.ID}
 				k.mu.Unlock()

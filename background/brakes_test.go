@@ -54,3 +54,33 @@ func TestRunWaitingInPlaceIsParkedAndContinues(t *testing.T) {
 	}
 	h.awaitTrue("the brake is released", func() bool { return w.Stats().Braked == 0 })
 }
+
+// A run that was parked has no task: nobody has removed it.
+func TestAParkedRunsTaskIsNotMissed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	m, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	parked := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), Bell: 1})
+	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), Bell: 1})
+	pull := func(b background.Brake) (background.Brake, bool) {
+		return b.Pull(true, "kim", background.CauseByHand, "why", time.Now().UTC())
+	}
+	// By another process: this one does not know of it yet.
+	if _, moved, err := h.journal.MoveBrake(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, pull); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	for _, r := range []background.Run{parked, missed} {
+		background.Confirm(t.Context(), m, r, background.BellRemoved)
+	}
+	if told := h.toldOutOfBand(parked.ID); len(told) != 0 {
+		t.Errorf("parked: %v", told)
+	}
+	if told := h.toldOutOfBand(missed.ID); !slices.Equal(told, []string{background.BellRemoved}) {
+		t.Errorf("missed: %v", told)
+	}
+}

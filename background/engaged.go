@@ -4,7 +4,8 @@ import "sync"
 
 // engagements are the runs that this process is claiming, executing or waiting
 // on. A second delivery of such a run has nothing to do, and no bell is missing
-// for it.
+// for it. A bell that is newer than the one it came by is put back all the same: the
+// others would miss it.
 type engagements struct {
 	mu   sync.Mutex
 	runs map[RunID]*engagement
@@ -13,6 +14,7 @@ type engagements struct {
 // engagement is one of them.
 type engagement struct {
 	wake chan struct{} // holds at most one: look at the run again
+	bell int           // of the task that brought the run
 
 	mu       sync.Mutex
 	detached bool // asynq no longer holds the delivery
@@ -21,13 +23,13 @@ type engagement struct {
 func newEngagements() *engagements { return &engagements{runs: make(map[RunID]*engagement)} }
 
 // enter begins an engagement, or returns the one that is going on and false.
-func (s *engagements) enter(id RunID) (*engagement, bool) {
+func (s *engagements) enter(id RunID, bell int) (*engagement, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.runs[id]; e != nil {
 		return e, false
 	}
-	e := &engagement{wake: make(chan struct{}, 1)}
+	e := &engagement{wake: make(chan struct{}, 1), bell: bell}
 	s.runs[id] = e
 	return e, true
 }

@@ -23,3 +23,9 @@ func Unanswered(lost func()) redis.Hook { return unanswered{lost} }
 
 // ToListen marks a context for a connection that only listens.
 var ToListen = toListen
+
+// Promote asks asynq to deliver a task that waits.
+func Promote(m *Manager, queue, task string) error { return m.promoteNow(queue, task) }
+
+// Confirm notices what was seen of a task if its run is still as it was seen.
+func Confirm(ctx context.Context, m *Manager, seen Run, what string) { m.confirm(ctx, seen, what) }

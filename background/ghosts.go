@@ -31,13 +31,15 @@ func (g *ghosts) fear(at time.Time) {
 	}
 }
 
-// rise reports whether it is time to look, from the first run on.
+// rise reports whether it is time to begin to look, from the first run on. A look
+// that is going on goes on from where it is, for longer: else one that is feared all
+// the time would never come to the last run.
 func (g *ghosts) rise(now time.Time) bool {
-	risen := false
+	walked := g.walk()
 	for len(g.looks) > 0 && !now.Before(g.looks[0]) {
-		g.looks, risen, g.rounds = g.looks[1:], true, ghostRounds
+		g.looks, g.rounds = g.looks[1:], ghostRounds
 	}
-	return risen
+	return g.walk() && !walked
 }
 
 // walk reports whether an active task may be a ghost now.

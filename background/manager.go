@@ -118,7 +118,7 @@ func New(cfg Config) (*Manager, error) {
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.bereave
-	client.AddHook(unanswered{m.sweep.bereave})
+	unanswered{m.sweep.bereave}.watch(client)
 	m.tracing = newTracing(cfg.Tracer)
 	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())
@@ -235,8 +235,13 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // resign ends the session of a process that has stopped, if nothing is left under
-// it. What is left, such as an outcome that can't be written, others will recover.
+// it. What is left, such as an outcome that can't be written, others will recover; and
+// where tasks were lost from sight at the end, they are to look for them.
 func (m *Manager) resign() {
+	if m.sweep.bereft.Load() {
+		m.log.Warn("Redis was lost from sight at the end; others will find this session lost, and look for its tasks")
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.life), m.cfg.BeatGrace)
 	defer cancel()
 	m.session.resign(ctx)

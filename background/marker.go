@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,7 +18,8 @@ const (
 )
 
 // lookAtMarker reports whether Redis may have lost what it held since the last
-// look: the marker is gone or another, or was never seen by this process.
+// look: the marker is gone or another, or was never seen by this process, or the
+// server was started anew.
 func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 	fresh := s.m.cfg.NewID().String()
 	queues := make([]any, 0)
@@ -25,16 +27,29 @@ func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 		queues = append(queues, name)
 	}
 	pipe := s.m.redis.Pipeline()
-	pipe.SetNX(ctx, markerKey, fresh, 0)
-	seen := pipe.Get(ctx, markerKey)
-	pipe.SAdd(ctx, queuesKey, queues...)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
+	set := pipe.SetNX(ctx, markerKey, fresh, 0)
+	seen, server := readMarker(ctx, pipe)
+	listed := pipe.SAdd(ctx, queuesKey, queues...)
+	if _, err := pipe.Exec(ctx); err != nil {
+		if err := errors.Join(set.Err(), seen.Err(), listed.Err()); err != nil {
+			return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
+		}
 	}
-	value, err := seen.Result()
-	if err != nil {
-		return false, fmt.Errorf("background: read the marker in Redis: %w", err)
-	}
-	emptied, s.marker = value != s.marker, value
+	value := memory(seen, server)
+	emptied, s.memory = value != s.memory, value
 	return emptied, nil
+}
+
+// readMarker asks for what memory needs. A server may refuse to tell of itself.
+func readMarker(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
+	return pipe.Get(ctx, markerKey), pipe.Info(ctx, "server")
+}
+
+// memory names what Redis remembers: as long as it is the same, what was there and is
+// gone was removed. A server that was started anew, or another that took over, may
+// remember an older time, the marker included.
+func memory(marker, server *redis.StringCmd) string {
+	_, after, _ := strings.Cut(server.Val(), "\nrun_id:")
+	run, _, _ := strings.Cut(after, "\r")
+	return marker.Val() + " " + run
 }

@@ -53,7 +53,7 @@ type mirrors struct {
 
 // archive is what one queue's archive held at one look.
 type archive struct {
-	marker string
+	memory string
 	ids    []string // oldest first
 	died   map[string]time.Time
 	place  int // where the next page of letters to be examined begins
@@ -111,7 +111,7 @@ func (k *mirrors) look(ctx context.Context) error {
 			paused = append(paused, queue)
 		}
 		before := k.seen[queue]
-		if before.marker == now.marker {
+		if before.memory == now.memory {
 			k.missed(ctx, queue, before, now)
 			now.place = before.place
 		}
@@ -129,8 +129,8 @@ func (k *mirrors) look(ctx context.Context) error {
 func (k *mirrors) prune(ctx context.Context, queue string) error {
 	for {
 		pipe := k.m.redis.Pipeline()
-		count := pipe.ZCard(ctx, archiveKey(queue))
-		oldest := pipe.ZRangeWithScores(ctx, archiveKey(queue), 0, mirrorPage-1)
+		count := pipe.ZCard(ctx, queueKey(queue, "archived"))
+		oldest := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, mirrorPage-1)
 		if _, err := pipe.Exec(ctx); err != nil {
 			return fmt.Errorf("background: look at the mirrors of %s: %w", queue, err)
 		}
@@ -179,7 +179,7 @@ func (k *mirrors) remove(ctx context.Context, queue string, ids []string) error 
 	for i, id := range ids {
 		places[i] = id
 	}
-	if err := k.m.redis.ZRem(ctx, archiveKey(queue), places...).Err(); err != nil {
+	if err := k.m.redis.ZRem(ctx, queueKey(queue, "archived"), places...).Err(); err != nil {
 		return fmt.Errorf("background: remove mirrors of %s: %w", queue, err)
 	}
 	k.pruned.Add(uint64(len(ids)))
@@ -195,13 +195,15 @@ func ofTask(err error) bool {
 // read lists the archive of a queue and whether somebody paused the queue.
 func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error) {
 	pipe := k.m.redis.Pipeline()
-	all := pipe.ZRangeWithScores(ctx, archiveKey(queue), 0, -1)
-	marker := pipe.Get(ctx, markerKey)
-	paused := pipe.Exists(ctx, pausedKey(queue))
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
+	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
+	marker, server := readMarker(ctx, pipe)
+	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
+	if _, err := pipe.Exec(ctx); err != nil {
+		if err := errors.Join(all.Err(), paused.Err()); err != nil {
+			return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
+		}
 	}
-	now := archive{marker: marker.Val(), died: make(map[string]time.Time, len(all.Val()))}
+	now := archive{memory: memory(marker, server), died: make(map[string]time.Time, len(all.Val()))}
 	for _, z := range all.Val() {
 		id := fmt.Sprint(z.Member)
 		now.ids, now.died[id] = append(now.ids, id), diedAt(z)
@@ -282,6 +284,3 @@ func without(all, these []string) (rest []string) {
 }
 
 func diedAt(z redis.Z) time.Time { return time.Unix(int64(z.Score), 0).UTC() }
-
-func archiveKey(queue string) string { return "asynq:{" + queue + "}:archived" }
-func pausedKey(queue string) string  { return "asynq:{" + queue + "}:paused" }

@@ -54,9 +54,11 @@ func (m *Manager) confirm(ctx context.Context, seen Run, what string) {
 		m.log.Warn("a task was touched from outside, and its run can't be read", zap.Stringer("run", seen.ID), zap.String("what", what), zap.Error(err))
 		return
 	}
-	if now.State == seen.State && now.Attempt == seen.Attempt && now.Bell == seen.Bell && now.Letter == seen.Letter && !m.engaged.has(now.ID) {
-		m.notice(ctx, now, what)
+	same := now.State == seen.State && now.Attempt == seen.Attempt && now.Bell == seen.Bell && now.Letter == seen.Letter
+	if !same || m.engaged.has(now.ID) || what == BellRemoved && m.brakes.confirm(now) {
+		return // in the last case it is parked, and has no task
 	}
+	m.notice(ctx, now, what)
 }
 
 // rerun notices that the mirror of an open letter was delivered because somebody ran

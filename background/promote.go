@@ -1,9 +1,12 @@
 package background
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )
 
@@ -96,10 +99,30 @@ func (p *promoter) close() {
 	p.busy.Wait()
 }
 
+// promoteScript puts a task that waits in asynq into its queue, as asynq's Inspector
+// does, but for nothing else than a task that waits: asked again after its answer was
+// lost, the Inspector would run the mirror of a run that has died meanwhile.
+//
+//	KEYS the task, its queue, those that wait · ARGV the task's id
+var promoteScript = redis.NewScript(`
+if redis.call("ZREM", KEYS[3], ARGV[1]) == 0 then
+  return 0
+end
+redis.call("LPUSH", KEYS[2], ARGV[1])
+redis.call("HSET", KEYS[1], "state", "pending")
+return 1`)
+
+var errNotWaiting = errors.New("background: no such task waits")
+
 // promoteNow has asynq deliver a task that it holds back.
 func (m *Manager) promoteNow(queue, taskID string) error {
-	if err := m.inspector.RunTask(queue, taskID); err != nil {
-		return err
+	keys := []string{taskKey(queue, taskID), queueKey(queue, "pending"), queueKey(queue, "retry")}
+	promoted, err := promoteScript.Run(m.life, m.redis, keys, taskID).Int()
+	switch {
+	case err != nil:
+		return fmt.Errorf("background: promote %s: %w", taskID, err)
+	case promoted == 0:
+		return errNotWaiting
 	}
 	m.waker.ring()
 	return nil

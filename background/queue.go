@@ -40,7 +40,11 @@ func (m *Manager) queues() map[string]int {
 
 // taskKey is where asynq keeps a task: a hash whose field "state" says where
 // the task stands.
-func taskKey(queue, taskID string) string { return fmt.Sprintf("asynq:{%s}:t:%s", queue, taskID) }
+func taskKey(queue, taskID string) string { return queueKey(queue, "t:"+taskID) }
+
+// queueKey is where asynq keeps what a queue has: the list of what is "pending", and
+// by time what waits for a "retry", is "scheduled", or "archived".
+func queueKey(queue, what string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, what) }
 
 // A family's name becomes part of queue names and of Redis keys.
 func validFamily(name string) bool {

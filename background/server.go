@@ -72,17 +72,18 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 	if family == nil {
 		return fmt.Errorf("%w: %q: %w", ErrUnknownFamily, task.Type(), asynq.SkipRetry)
 	}
-	own, first := m.engaged.enter(id)
+	name, _ := asynq.GetTaskID(ctx)
+	bell := bellOf(name)
+	own, first := m.engaged.enter(id, bell)
 	if !first {
-		if own.isDetached() {
+		if own.isDetached() || bell > own.bell {
 			return errUnavailable // what goes on here may end without a task to bring the run again
 		}
 		return nil
 	}
-	bell, _ := asynq.GetTaskID(ctx)
 	traced, span := m.tracing.delivery(context.WithoutCancel(ctx), task, id)
 	return m.deliver(ctx, &delivery{
-		m: m, traced: traced, span: span, family: family, run: Run{ID: id, Family: family.Name()}, bell: bellOf(bell),
+		m: m, traced: traced, span: span, family: family, run: Run{ID: id, Family: family.Name()}, bell: bell,
 		own: own, doubt: make(chan struct{}),
 	})
 }

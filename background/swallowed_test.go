@@ -2,14 +2,12 @@ package background_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
@@ -22,7 +20,7 @@ func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	stall := &stalling{lost: make(chan []any), over: make(chan struct{})}
 	w := h.start(func(c *background.Config) {
-		c.Redis, c.Shards, c.SweepEvery = stalled{c.Redis, stall}, 1, 50*time.Millisecond
+		c.Redis, c.Shards, c.SweepEvery = hooked{c.Redis, stall}, 1, 50*time.Millisecond
 	})
 	end := sync.OnceFunc(func() { close(stall.over) })
 	t.Cleanup(end)                                     // before the worker is stopped, which waits for its questions
@@ -47,18 +45,6 @@ func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
 	}
 }
 
-// stalled makes clients whose network stalls.
-type stalled struct {
-	asynq.RedisConnOpt
-	stall *stalling
-}
-
-func (s stalled) MakeRedisClient() any {
-	client := s.RedisConnOpt.MakeRedisClient().(*redis.Client)
-	client.AddHook(s.stall)
-	return client
-}
-
 // stalling gives the first question for a task up, once it has begun, and holds every
 // other back until it is over.
 type stalling struct {
@@ -67,9 +53,7 @@ type stalling struct {
 	over  chan struct{}
 }
 
-func (s *stalling) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
+func (s *stalling) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *stalling) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 

@@ -32,7 +32,7 @@ type sweeper struct {
 	bereft  atomic.Bool // tasks were lost from sight since the last look
 
 	// Of the sweeping goroutine alone:
-	marker   string // of Redis as last seen
+	memory   string // of Redis as last seen
 	place    Cursor // where the last sweep stopped
 	thorough bool   // until the end of the list is reached
 	ghosts   ghosts
@@ -127,6 +127,10 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("background: look for bells: %w", err)
 	}
+	stranded, err := s.stranded(ctx, due, states, now)
+	if err != nil {
+		return nil, err
+	}
 	var silent []Run
 	var noticed sync.WaitGroup
 	defer noticed.Wait()
@@ -138,7 +142,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
 			noticed.Go(func() { s.m.confirm(ctx, r, what) }) // before the bell is raised
 		}
-		if r.State.Waiting() && !rings(state, now.Sub(r.DueAt), s.ghosts.walk()) && !s.m.engaged.has(r.ID) {
+		if r.State.Waiting() && (stranded[i] || !rings(state, now.Sub(r.DueAt), s.ghosts.walk())) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,15 @@ import (
 // question for a task that was heard twice has taken two tasks, and gives one.
 type unanswered struct{ lost func() }
 
+// watch has a client tell of its connections, those of each node for a cluster.
+func (u unanswered) watch(client redis.UniversalClient) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(u) })
+		return
+	}
+	client.AddHook(u)
+}
+
 // DialHook watches every connection but those that only listen: theirs are silences,
 // not answers that are missing.
 func (u unanswered) DialHook(next redis.DialHook) redis.DialHook {
@@ -22,7 +32,7 @@ func (u unanswered) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil || ctx.Value(listening{}) != nil {
 			return conn, err
 		}
-		watched := watchedConn{conn, u.lost}
+		watched := &watchedConn{Conn: conn, lost: u.lost}
 		if raw, ok := conn.(syscall.Conn); ok {
 			return rawWatchedConn{watched, raw}, nil
 		}
@@ -47,24 +57,30 @@ func toListen(ctx context.Context) context.Context {
 
 type watchedConn struct {
 	net.Conn
-	lost func()
+	lost  func()
+	asked atomic.Bool // since something was answered
 }
 
-func (c watchedConn) Read(b []byte) (int, error) {
+func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.look(err)
+	if n > 0 {
+		c.asked.Store(false)
+	}
 	return n, err
 }
 
-func (c watchedConn) Write(b []byte) (int, error) {
+func (c *watchedConn) Write(b []byte) (int, error) {
+	c.asked.Store(true)
 	n, err := c.Conn.Write(b)
 	c.look(err)
 	return n, err
 }
 
-// look tells of an error, unless this process has closed the connection.
-func (c watchedConn) look(err error) {
-	if err != nil && !errors.Is(err, net.ErrClosed) {
+// look tells of an error. A connection that this process closes has lost an answer
+// when it was asked, as at a failover; at its end it only listens.
+func (c *watchedConn) look(err error) {
+	if err != nil && (!errors.Is(err, net.ErrClosed) || c.asked.Load()) {
 		c.lost()
 	}
 }
@@ -72,6 +88,6 @@ func (c watchedConn) look(err error) {
 // rawWatchedConn is a watchedConn that go-redis can see to be closed by the other end
 // before it asks anything over it.
 type rawWatchedConn struct {
-	watchedConn
+	*watchedConn
 	syscall.Conn
 }

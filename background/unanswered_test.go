@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +22,9 @@ import (
 // that there is none.
 func TestATaskWhoseAnswerWasLostIsRungAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]error{"no answer in time": os.ErrDeadlineExceeded, "the connection broke": errors.New("connection reset by peer")} {
+	for name, broken := range map[string]error{
+		"no answer in time": os.ErrDeadlineExceeded, "the connection broke": &net.OpError{Op: "read", Err: syscall.ECONNRESET}, "it ended": io.EOF,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -71,6 +75,52 @@ func TestSilenceIsNoLostAnswer(t *testing.T) {
 	}
 	if lost.Load() == 0 {
 		t.Error("a question without an answer in time is not noticed")
+	}
+}
+
+// A connection that the pool closes while it is asked, as at a failover, loses an
+// answer; one that is closed when all is answered does not.
+func TestAConnectionClosedWhileItIsAskedLosesAnAnswer(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	for name, tc := range map[string]struct {
+		asked, answered bool
+		lost            int64
+	}{"never asked": {}, "asked and answered": {true, true, 0}, "asked": {true, false, 1}} {
+		var lost atomic.Int64
+		dial := background.Unanswered(func() { lost.Add(1) }).DialHook(func(_ context.Context, network, addr string) (net.Conn, error) {
+			return net.Dial(network, addr)
+		})
+		conn, err := dial(t.Context(), "tcp", server.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.asked {
+			_, err = conn.Write([]byte("?"))
+		}
+		if tc.answered && err == nil {
+			if _, err = other.Write([]byte("!")); err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || lost.Load() != tc.lost {
+			t.Errorf("%s: %v, %d lost", name, err, lost.Load())
+		}
+		_ = other.Close()
 	}
 }
 

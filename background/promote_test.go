@@ -1,0 +1,38 @@
+package background_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// A promotion that is asked for again, its answer lost, comes when the run has died:
+// its mirror is not to be run.
+func TestAPromotionRunsNoMirror(t *testing.T) {
+	t.Parallel()
+	final := refused
+	final.Retry = false
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return final })
+	h.journal.SetCalm(true)
+	w := h.start()
+	r := h.submit(w)
+	h.awaitState(r.ID, background.DeadLettered)
+	task := r.ID.String() + ".1"
+	archived := func() bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, task)
+		return err == nil && info.State == asynq.TaskStateArchived
+	}
+	h.awaitTrue("the letter has its mirror", archived)
+	if err := background.Promote(w.Manager, r.Queue, task); err == nil {
+		t.Error("a mirror was promoted")
+	}
+	if !archived() {
+		t.Error("the mirror is gone")
+	}
+	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+		t.Errorf("it is said that somebody touched it: %v", told)
+	}
+}

@@ -1,0 +1,113 @@
+package background_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// One answer to one of two busy processes is lost, and the tasks that the other holds
+// are rung a second time: no receipt says that somebody touched them, each is rung
+// once, and each death has its mirror.
+func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
+	t.Parallel()
+	final := refused
+	final.Retry = false
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
+		time.Sleep(300 * time.Millisecond)
+		return final
+	})
+	h.journal.SetCalm(true)
+	busy := func(c *background.Config) {
+		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Brake.Off = 1, 12, 1, 100*time.Millisecond, true
+	}
+	a := h.start(busy)
+	breaks := &breaking{addr: h.redis.Addr()}
+	b := h.start(func(c *background.Config) { busy(c); c.Redis = breaks })
+	var runs []background.Run
+	for i := range 30 {
+		runs = append(runs, h.submit(a, func(r *background.Run) { r.RetryKey = strconv.Itoa(i); r.Queue = a.Queue(family, r.RetryKey) }))
+	}
+	h.awaitTrue("both hold tasks", func() bool { return a.Stats().Running == 1 && b.Stats().Running == 1 })
+	breaks.next.Store(true)
+	for _, r := range runs {
+		h.awaitState(r.ID, background.DeadLettered)
+	}
+	for _, r := range runs {
+		if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+			t.Errorf("run %s: %v", r.ID, told)
+		}
+	}
+	if breaks.next.Load() || a.Stats().Rung+b.Stats().Rung == 0 || a.Stats().Rung+b.Stats().Rung > uint64(len(runs)) {
+		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.next.Load(), a.Stats().Rung, b.Stats().Rung)
+	}
+	looks := a.Stats().MirrorLooks
+	h.awaitTrue("stale mirrors are removed", func() bool { return a.Stats().MirrorLooks >= looks+2 })
+	h.awaitTrue("each letter has its mirror", func() bool {
+		archived, err := h.inspector().ListArchivedTasks(runs[0].Queue, asynq.PageSize(100))
+		mirrors := map[string]bool{}
+		for _, task := range archived {
+			mirrors[task.ID] = true
+		}
+		for _, r := range runs {
+			if !mirrors[r.ID.String()+"."+strconv.Itoa(h.journal.Run(r.ID).Bell)] {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
+// toldOutOfBand is what receipts say that somebody did to a run's task.
+func (h *house) toldOutOfBand(id background.RunID) (what []string) {
+	for _, m := range h.journal.Moves(id) {
+		if m.Fact == receipts.OutOfBandChangeDetected {
+			what = append(what, m.Reason)
+		}
+	}
+	return what
+}
+
+// breaking makes clients of a Redis whose connection breaks once, after a script was
+// sent and before its answer.
+type breaking struct {
+	addr string
+	next atomic.Bool
+}
+
+func (b *breaking) MakeRedisClient() any {
+	return redis.NewClient(&redis.Options{Addr: b.addr, Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		return &breakingConn{Conn: conn, of: b}, err
+	}})
+}
+
+type breakingConn struct {
+	net.Conn
+	of   *breaking
+	lose bool
+}
+
+func (c *breakingConn) Write(b []byte) (int, error) {
+	c.lose = bytes.Contains(b, []byte("evalsha")) && c.of.next.CompareAndSwap(true, false)
+	return c.Conn.Write(b)
+}
+
+func (c *breakingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lose && err == nil {
+		return 0, &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	}
+	return n, err
+}

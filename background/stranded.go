@@ -1,0 +1,51 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// strandedAfter is more than asynq is ever asked to hold the task of a due run back.
+const strandedAfter = 2 * time.Minute
+
+// stranded tells of which runs the task says that it waits, and stands where nothing
+// brings it: its queue is gone and the task is left, or it waits for a time that the
+// clock of another machine named. Only runs are looked at that have been due for long:
+// most are on their way. A task that is moved between two looks may be taken for
+// stranded; a second bell does no harm.
+func (s *sweeper) stranded(ctx context.Context, due []Run, states []*redis.StringCmd, now time.Time) (map[int]bool, error) {
+	pipe := s.m.redis.Pipeline()
+	queued, held := map[string]*redis.IntCmd{}, map[int]*redis.FloatCmd{}
+	for i, r := range due {
+		if now.Sub(r.DueAt) < stuckAfter {
+			continue
+		}
+		switch state := states[i].Val(); state {
+		case "pending":
+			if key := queueKey(r.Queue, state); queued[key] == nil {
+				queued[key] = pipe.LLen(ctx, key)
+			}
+		case "retry", "scheduled":
+			held[i] = pipe.ZScore(ctx, queueKey(r.Queue, state), taskID(r))
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("background: look for stranded tasks: %w", err)
+	}
+	stranded := map[int]bool{}
+	for i, r := range due {
+		if at := held[i]; at != nil {
+			stranded[i] = at.Err() != nil || time.Unix(int64(at.Val()), 0).Sub(now) > strandedAfter
+		} else if n := queued[queueKey(r.Queue, "pending")]; n != nil && states[i].Val() == "pending" {
+			stranded[i] = n.Val() == 0 && now.Sub(r.DueAt) >= stuckAfter
+		}
+	}
+	return stranded, nil
+}

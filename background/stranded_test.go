@@ -1,0 +1,113 @@
+package background_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// The task of a run says that it waits, but its queue was evicted, or it waits for a
+// time that a clock far ahead has named.
+func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
+	t.Parallel()
+	for name, strand := range map[string]func(ctx context.Context, c *redis.Client, queue, task string) error{
+		"its queue is gone": func(ctx context.Context, c *redis.Client, queue, _ string) error {
+			return c.Del(ctx, "asynq:{"+queue+"}:pending").Err()
+		},
+		"it waits for tomorrow": func(ctx context.Context, c *redis.Client, queue, task string) error {
+			_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.LRem(ctx, "asynq:{"+queue+"}:pending", 0, task)
+				p.ZAdd(ctx, "asynq:{"+queue+"}:retry", redis.Z{Score: float64(time.Now().Add(24 * time.Hour).Unix()), Member: task})
+				p.HSet(ctx, "asynq:{"+queue+"}:t:"+task, "state", "retry")
+				return nil
+			})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+			h.journal.SetCalm(true)
+			enqueuer, err := background.New(h.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = enqueuer.Close() }()
+			client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+			defer func() { _ = client.Close() }()
+			long := func(r *background.Run) { r.DueAt = time.Now().Add(-time.Hour) }
+			r := h.submit(&worker{Manager: enqueuer}, long)
+			if err := strand(t.Context(), client, r.Queue, r.ID.String()+".1"); err != nil {
+				t.Fatal(err)
+			}
+			h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
+			if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
+				t.Errorf("it was done by bell %d", done.Bell)
+			}
+		})
+	}
+}
+
+// What waits its turn is not rung again, however long it has been due.
+func TestABacklogIsNotRungAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	w := h.start(func(c *background.Config) { c.Shards, c.SweepEvery = 1, 20*time.Millisecond })
+	inspector := h.inspector()
+	first := h.submit(w)
+	h.awaitState(first.ID, background.Succeeded)
+	if err := inspector.PauseQueue(first.Queue); err != nil {
+		t.Fatal(err)
+	}
+	var ids []background.RunID
+	for i := range 20 {
+		ids = append(ids, h.submit(w, func(r *background.Run) { r.RetryKey, r.DueAt = strconv.Itoa(i), time.Now().Add(-time.Hour) }).ID)
+	}
+	time.Sleep(300 * time.Millisecond) // sweeps
+	if rung := w.Stats().Rung; rung != 0 {
+		t.Errorf("%d were rung again", rung)
+	}
+	if err := inspector.UnpauseQueue(first.Queue); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		h.awaitState(id, background.Succeeded)
+	}
+}
+
+// A hand-back that failed once is written by asynq's repetition.
+func TestAHandBackThatFailedOnceIsRepeated(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	hook := &failingOnce{keys: 8} // asynq's Retry
+	w := h.start(func(c *background.Config) { c.Redis = hooked{c.Redis, hook} })
+	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 1500 * time.Millisecond })
+	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 1 || !hook.failed.Load() {
+		t.Errorf("bell %d, failed before: %v", done.Bell, hook.failed.Load())
+	}
+}
+
+// hooked makes clients with a hook.
+type hooked struct {
+	asynq.RedisConnOpt
+	hook redis.Hook
+}
+
+func (s hooked) MakeRedisClient() any {
+	client := s.RedisConnOpt.MakeRedisClient().(*redis.Client)
+	client.AddHook(s.hook)
+	return client
+}
