@@ -25,6 +25,7 @@ type verdict struct {
 	Early     int            `json:"early_attempts"`
 	Recovered int            `json:"attempts_interrupted"`
 	Late      int            `json:"answered_late"`
+	Touched   map[string]int `json:"out_of_band"` // what receipts say that somebody did to tasks
 	Broken    []string       `json:"broken"`
 }
 
@@ -35,7 +36,7 @@ func (v *verdict) breaks(format string, args ...any) {
 // judge holds what Recourse says of everything that was handed over against its own
 // receipts and against the escrow service's ledger. Nothing may be live any more.
 func judge(ctx context.Context, s *postadjudication.Service, escrow *fakeescrow.Service, a *accepted) (*verdict, error) {
-	v := &verdict{Accepted: len(a.runs) + len(a.more), Places: map[string]int{}, Broken: []string{}}
+	v := &verdict{Accepted: len(a.runs) + len(a.more), Places: map[string]int{}, Touched: map[string]int{}, Broken: []string{}}
 	audit, err := s.Audit(ctx)
 	if err != nil {
 		return nil, err
@@ -158,6 +159,8 @@ func (v *verdict) receipt(r receipts.Receipt, p receipts.Payload, keys map[backg
 		v.Recovered++
 	case receipts.AnsweredLate:
 		v.Late++
+	case receipts.OutOfBandChangeDetected:
+		v.Touched[p.Reason]++
 	}
 	if o := keys[r.Run]; o != nil {
 		o.moved = max(o.moved, p.Moved)

@@ -144,6 +144,9 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 		return nil, err
 	}
 	r.Broken = append(r.Broken, s.stuck...)
+	if !s.operated() && len(r.Touched) > 0 {
+		r.breaks("receipts say that somebody touched tasks, and nobody did: %v", r.Touched)
+	}
 	for _, b := range r.Broken {
 		s.say("BROKEN: %s", b)
 	}
