@@ -110,7 +110,9 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		// A letter that was forked, purged or reconciled needs no mirror, nor does one
 		// whose newest bell is another task.
 		if d.run.Letter == LetterOpen && d.bell >= d.run.Bell {
-			d.rerun()
+			if d.bell == d.run.Bell {
+				d.rerun()
+			}
 			return false, mirror(d.run)
 		}
 		return false, nil

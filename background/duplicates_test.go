@@ -93,8 +93,17 @@ func TestBellOfADeadRunKeepsItsMirror(t *testing.T) {
 		_, err := i.GetTaskInfo(old.Queue, old.ID.String()+".1")
 		return err != nil
 	})
-	if h.calls.Load() != 0 {
-		t.Errorf("%d calls", h.calls.Load())
+	another := r
+	another.Bell = 7 // of nobody that the journal knows
+	if err := w.Bell(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("another task is archived beside it", func() bool {
+		info, err := i.GetTaskInfo(r.Queue, r.ID.String()+".7")
+		return err == nil && info.State == asynq.TaskStateArchived
+	})
+	if told := h.toldOutOfBand(r.ID); len(told) > 0 || h.calls.Load() != 0 {
+		t.Errorf("%d calls; said to be touched: %v", h.calls.Load(), told)
 	}
 }
 

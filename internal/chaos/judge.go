@@ -160,7 +160,7 @@ func (v *verdict) receipt(r receipts.Receipt, p receipts.Payload, keys map[backg
 	case receipts.AnsweredLate:
 		v.Late++
 	case receipts.OutOfBandChangeDetected:
-		v.Touched[p.Reason]++
+		v.Touched[p.ReasonCode]++
 	}
 	if o := keys[r.Run]; o != nil {
 		o.moved = max(o.moved, p.Moved)
