@@ -4,8 +4,8 @@ import "sync"
 
 // engagements are the runs that this process is claiming, executing or waiting
 // on. A second delivery of such a run has nothing to do, and no bell is missing
-// for it. A bell that is newer than the one it came by is put back all the same: the
-// others would miss it.
+// for it. A bell that is newer than the one it came by is put back all the same: other
+// processes look for the newest, and would ring again and again.
 type engagements struct {
 	mu   sync.Mutex
 	runs map[RunID]*engagement

@@ -51,7 +51,7 @@ func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) 
 // answers for an empty queue. Every other script passes.
 func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if !dequeues(keys) {
-		return i.UniversalClient.EvalSha(outliving(ctx), sha, keys, args...)
+		return i.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
 	ask, rung := i.turn(keys[0])
 	if !ask {
@@ -67,21 +67,6 @@ func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	}
 	i.learn(keys[0], cmd.Err() == redis.Nil, rung)
 	return cmd
-}
-
-// Eval sends a script whose text Redis has not seen.
-func (i *idle) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return i.UniversalClient.Eval(outliving(ctx), script, keys, args...)
-}
-
-// outliving is a context for a script whose own has ended: asynq repeats a Done, Retry
-// or Archive that failed in the context of the first try, in which it would never
-// succeed.
-func outliving(ctx context.Context) context.Context {
-	if ctx.Err() != nil {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
 }
 
 // dequeues recognises asynq's dequeue script by its keys.

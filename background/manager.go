@@ -18,7 +18,7 @@ import (
 // Config says what a manager works with. Redis, Ledger and at least one family
 // are required; everything else has a default.
 type Config struct {
-	Redis    asynq.RedisConnOpt
+	Redis    asynq.RedisConnOpt // one server, or one behind Sentinel; no test has a Cluster
 	Ledger   Ledger
 	Families []Family
 
@@ -117,8 +117,8 @@ func New(cfg Config) (*Manager, error) {
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
-	shared.lost = m.sweep.bereave
-	unanswered{m.sweep.bereave}.watch(client)
+	shared.lost = m.sweep.mislaid
+	unanswered{m.sweep.mislaid}.watch(client)
 	m.tracing = newTracing(cfg.Tracer)
 	m.brakes, m.braker = newBrakes(m), newBraker(m)
 	m.life, m.end = context.WithCancel(context.Background())
@@ -236,10 +236,11 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // resign ends the session of a process that has stopped, if nothing is left under
 // it. What is left, such as an outcome that can't be written, others will recover; and
-// where tasks were lost from sight at the end, they are to look for them.
+// tasks that this process lost from sight before its end they are to look for, as
+// those of a session that is lost.
 func (m *Manager) resign() {
-	if m.sweep.bereft.Load() {
-		m.log.Warn("Redis was lost from sight at the end; others will find this session lost, and look for its tasks")
+	if m.sweep.misses() {
+		m.log.Warn("answers of Redis were lost shortly before the end; others will find this session lost, and look for its tasks")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.life), m.cfg.BeatGrace)

@@ -30,17 +30,42 @@ func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 	set := pipe.SetNX(ctx, markerKey, fresh, 0)
 	seen, server := readMarker(ctx, pipe)
 	listed := pipe.SAdd(ctx, queuesKey, queues...)
-	if _, err := pipe.Exec(ctx); err != nil {
-		if err := errors.Join(set.Err(), seen.Err(), listed.Err()); err != nil {
-			return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
-		}
+	_, err = pipe.Exec(ctx)
+	if err := but(err, server, set, seen, listed); err != nil {
+		return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
 	}
 	value := memory(seen, server)
 	emptied, s.memory = value != s.memory, value
 	return emptied, nil
 }
 
-// readMarker asks for what memory needs. A server may refuse to tell of itself.
+// remembers reports whether Redis has kept its memory since the look before the sweep.
+func (s *sweeper) remembers(ctx context.Context) (bool, error) {
+	pipe := s.m.redis.Pipeline()
+	seen, server := readMarker(ctx, pipe)
+	_, err := pipe.Exec(ctx)
+	if err := but(err, server); err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("background: look at the marker in Redis again: %w", err)
+	}
+	return memory(seen, server) == s.memory, nil
+}
+
+// but is the error of a pipeline, but for that a server may refuse to tell of itself.
+// go-redis sets it on no command when it can't dial.
+func but(err error, server *redis.StringCmd, others ...redis.Cmder) error {
+	for _, c := range others {
+		if err := c.Err(); err != nil {
+			return err
+		}
+	}
+	var refusal redis.Error
+	if errors.As(server.Err(), &refusal) {
+		return nil
+	}
+	return err
+}
+
+// readMarker asks for what memory needs.
 func readMarker(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
 	return pipe.Get(ctx, markerKey), pipe.Info(ctx, "server")
 }

@@ -31,7 +31,10 @@ func TestAnOlderSnapshotBlamesNobody(t *testing.T) {
 	for range 20 {
 		ids = append(ids, h.submit(w).ID)
 	}
-	time.Sleep(500 * time.Millisecond) // until sweeps have seen them wait
+	time.Sleep(100 * time.Millisecond) // until they are due for a sweep's time
+	for range 2 {
+		h.awaitSweep(first.Queue) // and have been seen to wait, at the last sweep or the one before
+	}
 	if err := h.redis.Kill(); err != nil {
 		t.Fatal(err)
 	}

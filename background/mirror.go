@@ -198,10 +198,9 @@ func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error)
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
 	marker, server := readMarker(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
-	if _, err := pipe.Exec(ctx); err != nil {
-		if err := errors.Join(all.Err(), paused.Err()); err != nil {
-			return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
-		}
+	_, err := pipe.Exec(ctx)
+	if err := but(err, server, all, paused); err != nil && !errors.Is(err, redis.Nil) {
+		return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
 	}
 	now := archive{memory: memory(marker, server), died: make(map[string]time.Time, len(all.Val()))}
 	for _, z := range all.Val() {
@@ -211,8 +210,8 @@ func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error)
 	return now, paused.Val() > 0, nil
 }
 
-// examine removes the mirrors of letters that are not open any more, one page a
-// look.
+// examine removes the mirrors of letters that are not open any more, and those of an
+// older bell where the newest has one, one page a look.
 func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error {
 	if now.place >= len(now.ids) {
 		now.place = 0
@@ -225,7 +224,12 @@ func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error
 	}
 	var stale []string
 	for _, id := range page {
-		if run, ok := standing[runOf(id)]; ok && !run.State.Live() && (run.Letter != LetterOpen || taskID(run) != id) {
+		run, ok := standing[runOf(id)]
+		if !ok || run.State.Live() {
+			continue
+		}
+		newest := taskID(run)
+		if _, mirrored := now.died[newest]; run.Letter != LetterOpen || newest != id && mirrored {
 			stale = append(stale, id)
 		}
 	}

@@ -56,7 +56,7 @@ func (m *Manager) confirm(ctx context.Context, seen Run, what string) {
 	}
 	same := now.State == seen.State && now.Attempt == seen.Attempt && now.Bell == seen.Bell && now.Letter == seen.Letter
 	if !same || m.engaged.has(now.ID) || what == BellRemoved && m.brakes.confirm(now) {
-		return // in the last case it is parked, and has no task
+		return // in the last case it is parked, as far as is known, and has no task
 	}
 	m.notice(ctx, now, what)
 }

@@ -111,3 +111,36 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// A run that was rung again while it ran, and died by its older bell, keeps that one's
+// mirror: the newer was acknowledged.
+func TestTheOnlyMirrorOfALetterIsKept(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	w := h.start()
+	r := h.submit(w, func(r *background.Run) {
+		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
+	})
+	archived := func(bell int) bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+"."+strconv.Itoa(bell))
+		return err == nil && info.State == asynq.TaskStateArchived
+	}
+	looked := func() {
+		looks := w.Stats().MirrorLooks
+		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
+	}
+	h.awaitTrue("it has its mirror", func() bool { return archived(1) })
+	r.Bell = 2
+	h.journal.Submit(r)
+	looked()
+	if !archived(1) {
+		t.Error("the letter has no mirror any more")
+	}
+	if err := w.Bell(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return archived(2) && !archived(1) })
+	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+		t.Errorf("said to be touched: %v", told)
+	}
+}

@@ -117,3 +117,22 @@ func TestCloseBeforeRunRefusesRun(t *testing.T) {
 		t.Errorf("Run after Close: %v", err)
 	}
 }
+
+// A process that lost an answer of Redis shortly before its end leaves its session to
+// be found lost, so that others look for tasks that nobody holds.
+func TestAProcessThatLostAnAnswerAtItsEndIsFoundLost(t *testing.T) {
+	t.Parallel()
+	for _, lose := range []bool{true, false} {
+		h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+		breaks := &breaking{addr: h.redis.Addr()}
+		w := h.start(func(c *background.Config) { c.Redis = breaks })
+		h.awaitState(h.submit(w).ID, background.Succeeded)
+		breaks.next.Store(lose)
+		h.awaitTrue("an answer is lost", func() bool { return !breaks.next.Load() })
+		w.stop()
+		left, err := h.journal.Sessions(t.Context())
+		if err != nil || (len(left) == 1) != lose {
+			t.Errorf("lost: %v; sessions left: %v, %v", lose, left, err)
+		}
+	}
+}

@@ -9,14 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// strandedAfter is more than asynq is ever asked to hold the task of a due run back.
+// strandedAfter is more than asynq is ever asked to hold the task of a due run back,
+// and how often stranded tasks are looked for: where clocks differ by more, the same
+// run is found again and again.
 const strandedAfter = 2 * time.Minute
 
 // stranded tells of which runs the task says that it waits, and stands where nothing
-// brings it: its queue is gone and the task is left, or it waits for a time that the
-// clock of another machine named. Only runs are looked at that have been due for long:
-// most are on their way. A task that is moved between two looks may be taken for
-// stranded; a second bell does no harm.
+// brings it: its queue is gone, or it waits for a time that the clock of another
+// machine named. Of a queue that was lost and has new tasks it tells when those are
+// through. Only runs are looked at that have been due for long: most are on their way.
+// A task that is moved between two looks may be taken for stranded, and is rung twice.
 func (s *sweeper) stranded(ctx context.Context, due []Run, states []*redis.StringCmd, now time.Time) (map[int]bool, error) {
 	pipe := s.m.redis.Pipeline()
 	queued, held := map[string]*redis.IntCmd{}, map[int]*redis.FloatCmd{}
@@ -36,7 +38,13 @@ func (s *sweeper) stranded(ctx context.Context, due []Run, states []*redis.Strin
 	if pipe.Len() == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	answers, err := pipe.Exec(ctx)
+	for _, a := range answers {
+		if err == nil || errors.Is(err, redis.Nil) {
+			err = a.Err()
+		}
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("background: look for stranded tasks: %w", err)
 	}
 	stranded := map[int]bool{}

@@ -70,7 +70,9 @@ func TestABacklogIsNotRungAgain(t *testing.T) {
 	for i := range 20 {
 		ids = append(ids, h.submit(w, func(r *background.Run) { r.RetryKey, r.DueAt = strconv.Itoa(i), time.Now().Add(-time.Hour) }).ID)
 	}
-	time.Sleep(300 * time.Millisecond) // sweeps
+	for range 3 {
+		h.awaitSweep(first.Queue)
+	}
 	if rung := w.Stats().Rung; rung != 0 {
 		t.Errorf("%d were rung again", rung)
 	}
@@ -82,22 +84,15 @@ func TestABacklogIsNotRungAgain(t *testing.T) {
 	}
 }
 
-// A hand-back that failed once is written by asynq's repetition.
-func TestAHandBackThatFailedOnceIsRepeated(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
-		if a.Number == 1 {
-			return refused
-		}
-		return paid
-	})
-	h.journal.SetCalm(true)
-	hook := &failingOnce{keys: 8} // asynq's Retry
-	w := h.start(func(c *background.Config) { c.Redis = hooked{c.Redis, hook} })
-	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 1500 * time.Millisecond })
-	if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 1 || !hook.failed.Load() {
-		t.Errorf("bell %d, failed before: %v", done.Bell, hook.failed.Load())
+// awaitSweep waits until a sweeper has begun to look again: it lists the queues.
+func (h *house) awaitSweep(queue string) {
+	h.t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.SRem(h.t.Context(), "asynq:queues", queue).Err(); err != nil {
+		h.t.Fatal(err)
 	}
+	h.awaitTrue("a sweep", func() bool { return client.SIsMember(h.t.Context(), "asynq:queues", queue).Val() })
 }
 
 // hooked makes clients with a hook.

@@ -36,8 +36,12 @@ type sweeper struct {
 	place    Cursor // where the last sweep stopped
 	thorough bool   // until the end of the list is reached
 	ghosts   ghosts
-	ailing   bool // the last sweep failed
+	strands  bool      // until then too, stranded tasks are looked for
+	searched time.Time // when that was begun last
+	ailing   bool      // the last sweep failed
 	sights   sightings
+
+	mislaidAt atomic.Pointer[time.Time] // when this process lost tasks from sight last
 }
 
 func newSweeper(m *Manager) *sweeper { return &sweeper{m: m} }
@@ -47,6 +51,19 @@ func (s *sweeper) hurry() { s.hurried.Store(true) }
 
 // bereave tells that there may be ghosts now, and some more before long.
 func (s *sweeper) bereave() { s.bereft.Store(true) }
+
+// mislaid is bereave for tasks that this process itself lost from sight.
+func (s *sweeper) mislaid() {
+	now := time.Now()
+	s.mislaidAt.Store(&now)
+	s.bereave()
+}
+
+// misses reports whether ghosts that this process left may still have to be looked for.
+func (s *sweeper) misses() bool {
+	at := s.mislaidAt.Load()
+	return at != nil && time.Since(*at) < ghostLooks[len(ghostLooks)-1]+ghostRounds*s.m.cfg.SweepEvery
+}
 
 // run sweeps until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
@@ -88,6 +105,11 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		s.place, s.thorough = Cursor{}, true
 	}
 	s.thorough = s.thorough || s.ghosts.walk()
+	if s.place == (Cursor{}) {
+		if s.strands = time.Since(s.searched) >= strandedAfter; s.strands {
+			s.searched = time.Now()
+		}
+	}
 	s.sights.turn(emptied)
 	now := s.m.now()
 	for page := 0; page < calmPages || s.thorough && page < thoroughPages; page++ {
@@ -127,26 +149,56 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("background: look for bells: %w", err)
 	}
-	stranded, err := s.stranded(ctx, due, states, now)
-	if err != nil {
-		return nil, err
+	var stranded map[int]bool
+	if s.strands {
+		var err error
+		if stranded, err = s.stranded(ctx, due, states, now); err != nil {
+			return nil, err
+		}
 	}
 	var silent []Run
-	var noticed sync.WaitGroup
-	defer noticed.Wait()
+	var touched []touch
 	for i, r := range due {
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)
 		}
 		if what := s.sights.saw(r, state, now.Sub(r.DueAt)); what != "" && r.State.Waiting() {
-			noticed.Go(func() { s.m.confirm(ctx, r, what) }) // before the bell is raised
+			touched = append(touched, touch{r, what})
 		}
 		if r.State.Waiting() && (stranded[i] || !rings(state, now.Sub(r.DueAt), s.ghosts.walk())) && !s.m.engaged.has(r.ID) {
 			silent = append(silent, r)
 		}
 	}
-	return silent, nil
+	return silent, s.tell(ctx, touched)
+}
+
+// touch is what somebody may have done to the task of a run.
+type touch struct {
+	run  Run
+	what string
+}
+
+// tell notices what was done to tasks, unless Redis has lost its memory meanwhile. It
+// returns before their bells are raised.
+func (s *sweeper) tell(ctx context.Context, touched []touch) error {
+	if len(touched) == 0 {
+		return nil
+	}
+	if same, err := s.remembers(ctx); err != nil || !same {
+		return err
+	}
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range min(ringers, len(touched)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(touched)); i = next.Add(1) - 1 {
+				s.m.confirm(ctx, touched[i].run, touched[i].what)
+			}
+		})
+	}
+	all.Wait()
+	return nil
 }
 
 // rings reports whether a task in this state of asynq will still be delivered. An

@@ -58,7 +58,7 @@ func toListen(ctx context.Context) context.Context {
 type watchedConn struct {
 	net.Conn
 	lost  func()
-	asked atomic.Bool // since something was answered
+	asked atomic.Bool // since an answer began
 }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
