@@ -117,7 +117,7 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 func TestTheOnlyMirrorOfALetterIsKept(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-	w := h.start()
+	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
 	})
