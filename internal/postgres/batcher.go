@@ -7,7 +7,9 @@ import (
 
 // A batcher lets concurrent callers share one statement and one commit. It has
 // one flusher; while that is busy, rows gather. A lone row waits for nobody: only
-// when the last batch held several rows does the flusher linger for more.
+// when the last batch held several rows does the flusher linger for more, and no
+// longer than until they are worth a commit. Longer, and those who wait for their
+// rows and the server that writes them would work in turns instead of at once.
 //
 // No batch holds two rows of one key: of several rows that match one target an
 // UPDATE would apply one and drop the others without a word.
@@ -36,7 +38,8 @@ type waiter[T, R any] struct {
 
 const (
 	maxBatch   = 256
-	crowd      = 4 // rows in the last batch that make lingering pay
+	crowd      = 4  // rows in the last batch that make lingering pay
+	worthwhile = 32 // rows that are worth a commit
 	lingerTime = 2 * time.Millisecond
 )
 
@@ -58,8 +61,11 @@ func (b *batcher[T, K, R]) do(row T) (R, error) {
 		return none, ErrClosed
 	}
 	b.queue = append(b.queue, w)
+	waiting := len(b.queue)
 	b.mu.Unlock()
-	b.nudge()
+	if waiting == 1 || waiting == worthwhile { // which is what the flusher waits for
+		b.nudge()
+	}
 	a := <-w.reply
 	return a.value, a.err
 }
@@ -84,7 +90,7 @@ func (b *batcher[T, K, R]) run() {
 	defer close(b.done)
 	for {
 		if b.last >= crowd {
-			time.Sleep(lingerTime)
+			b.linger()
 		}
 		batch, closed := b.take()
 		if len(batch) == 0 {
@@ -104,6 +110,25 @@ func (b *batcher[T, K, R]) run() {
 			batch[i].reply <- a
 		}
 	}
+}
+
+// linger waits for more rows.
+func (b *batcher[T, K, R]) linger() {
+	over := time.NewTimer(lingerTime)
+	defer over.Stop()
+	for b.waiting() < worthwhile {
+		select {
+		case <-b.wake:
+		case <-over.C:
+			return
+		}
+	}
+}
+
+func (b *batcher[T, K, R]) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue)
 }
 
 // take removes up to maxBatch rows of different keys from the queue, in order.
