@@ -174,7 +174,7 @@ func (w *bulkWork) ringAll(ctx context.Context, begun []*background.Run) {
 	for n := range min(w.plan.Parallel, len(begun)) {
 		all.Go(func() {
 			for ; n < len(begun); n += w.plan.Parallel {
-				w.ring(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: w.manager.Bell})
+				w.ringNow(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: w.manager.Bell})
 			}
 		})
 	}

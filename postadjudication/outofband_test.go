@@ -39,7 +39,7 @@ func TestArchivingTheTaskOfALiveRunIsNoticedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneQueue)
 	d := r.desk()
-	s := r.mustSubmit(release(1)) // nobody works yet
+	s := r.mustRing(r.mustSubmit(release(1))) // nobody works yet
 	if err := d.ArchiveTask(onlyQueue, s.Run.String()+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestDeletingTheBellOfADueRunIsNoticedAndItIsRungAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.work()
-	s := r.mustSubmit(release(1))
+	s := r.mustRing(r.mustSubmit(release(1)))
 	r.until("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '400 ms' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	if err := d.DeleteTask(onlyQueue, s.Run.String()+".1"); err != nil {
 		t.Fatal(err)

@@ -161,6 +161,16 @@ func (r *rig) mustSubmit(a Adjudication) Submitted {
 	return s
 }
 
+// mustRing waits until the bell of a run rings, which it may do a moment after Submit
+// has returned.
+func (r *rig) mustRing(s Submitted) Submitted {
+	r.t.Helper()
+	if err := s.Ring(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
 func (r *rig) caseOf(a Adjudication) CaseStatus {
 	r.t.Helper()
 	c, err := r.Case(context.Background(), a.Tenant, a.TransactionReceiptID)

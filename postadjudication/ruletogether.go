@@ -71,7 +71,7 @@ func (s *Service) ringForRule(ctx context.Context, begun []*background.Run) {
 	for n := range min(ruleAtOne, len(begun)) {
 		all.Go(func() {
 			for ; n < len(begun); n += ruleAtOne {
-				s.ring(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: s.manager.Bell})
+				s.ringNow(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: s.manager.Bell})
 			}
 		})
 	}

@@ -3,20 +3,17 @@ package postadjudication
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"sync"
-
-	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
 // Submit hands over an adjudication. When it returns Created, the run is
-// committed and will execute, whatever happens to this process or to Redis. The
-// error is a *FieldError (joined, one per field) for bad input; any other error
-// leaves it unknown whether the run was created: submit the same again, it will
-// be answered Deduplicated if it was.
+// committed and will execute, whatever happens to this process or to Redis, which
+// it does not wait for. The error is a *FieldError (joined, one per field) for bad
+// input; any other error leaves it unknown whether the run was created: submit the
+// same again, it will be answered Deduplicated if it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	sub, err := s.submission(ctx, a)
 	if err != nil {
@@ -32,13 +29,6 @@ func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitte
 	s.ring(ctx, out)
 	ended(out, err)
 	return out, err
-}
-
-// ring rings for what was just committed; a bell that fails is the sweeper's.
-func (s *Service) ring(ctx context.Context, out Submitted) {
-	if err := out.Ring(ctx); err != nil && !errors.Is(err, ErrNoRedis) {
-		s.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", out.Run), zap.Error(err))
-	}
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run

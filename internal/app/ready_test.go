@@ -25,7 +25,11 @@ func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- m.Run(ctx) }()
-	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+	s, err := m.Service.Submit(t.Context(), adjudication())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ring(t.Context()); err != nil { // which makes its queue known
 		t.Fatal(err)
 	}
 	queues, err := operator.Queues()
