@@ -1,15 +1,17 @@
 package postgres
 
 import (
+	"math"
 	"sync"
 	"time"
 )
 
 // A batcher lets concurrent callers share one statement and one commit. It has
 // one flusher; while that is busy, rows gather. A lone row waits for nobody: only
-// when the last batch held several rows does the flusher linger for more, and no
-// longer than until they are worth a commit. Longer, and those who wait for their
-// rows and the server that writes them would work in turns instead of at once.
+// when the last batch held several rows does the flusher linger for more, until as
+// many wait as in the fullest batch of late, for then probably everybody does, or as
+// are worth a commit. If it lingered longer, the callers and the server would work
+// in turns instead of at once.
 //
 // No batch holds two rows of one key: of several rows that match one target an
 // UPDATE would apply one and drop the others without a word.
@@ -20,10 +22,14 @@ type batcher[T any, K comparable, R any] struct {
 	mu     sync.Mutex
 	queue  []waiter[T, R]
 	closed bool
+	enough int // rows in the queue that end the lingering
 	wake   chan struct{}
 	done   chan struct{}
-	last   int
 	sizes  sizes
+
+	// Of the flusher alone:
+	last    int     // rows of the last batch
+	fullest float64 // rows of the fullest batch of late
 }
 
 type answer[R any] struct {
@@ -40,6 +46,7 @@ const (
 	maxBatch   = 256
 	crowd      = 4  // rows in the last batch that make lingering pay
 	worthwhile = 32 // rows that are worth a commit
+	forgetting = 64 // batches after which most of how full one was is forgotten
 	lingerTime = 2 * time.Millisecond
 )
 
@@ -61,9 +68,9 @@ func (b *batcher[T, K, R]) do(row T) (R, error) {
 		return none, ErrClosed
 	}
 	b.queue = append(b.queue, w)
-	waiting := len(b.queue)
+	awaited := len(b.queue) == 1 || len(b.queue) == b.enough
 	b.mu.Unlock()
-	if waiting == 1 || waiting == worthwhile { // which is what the flusher waits for
+	if awaited {
 		b.nudge()
 	}
 	a := <-w.reply
@@ -100,7 +107,6 @@ func (b *batcher[T, K, R]) run() {
 			<-b.wake
 			continue
 		}
-		b.last = len(batch)
 		b.sizes.note(len(batch))
 		rows := make([]T, len(batch))
 		for i, w := range batch {
@@ -116,7 +122,7 @@ func (b *batcher[T, K, R]) run() {
 func (b *batcher[T, K, R]) linger() {
 	over := time.NewTimer(lingerTime)
 	defer over.Stop()
-	for b.waiting() < worthwhile {
+	for b.waiting() < b.enough {
 		select {
 		case <-b.wake:
 		case <-over.C:
@@ -151,5 +157,15 @@ func (b *batcher[T, K, R]) take() (batch []waiter[T, R], closed bool) {
 		batch = append(batch, w)
 	}
 	b.queue = rest
+	if len(batch) > 0 {
+		b.note(len(batch))
+	}
 	return batch, b.closed
+}
+
+// note learns from a batch how many rows are enough for the next.
+func (b *batcher[T, K, R]) note(rows int) {
+	b.last = rows
+	b.fullest = max(float64(rows), b.fullest*(1-1./forgetting))
+	b.enough = min(worthwhile, int(math.Ceil(b.fullest)))
 }

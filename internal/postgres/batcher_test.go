@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,23 +57,36 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	}
 }
 
-// A flusher that lingers goes on when enough rows wait, and not before its time when
-// they do not.
+// A flusher that lingers goes on when as many rows wait as in the fullest batch of
+// late, and not before its time when fewer do.
 func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 	t.Parallel()
 	b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
-	for range worthwhile {
-		b.queue = append(b.queue, waiter[int, int]{})
-	}
-	b.wake <- struct{}{} // of the first row
-	b.linger()
-	if len(b.wake) != 1 {
-		t.Error("it waited, though enough rows waited")
-	}
-	b.queue = b.queue[1:]
-	b.linger() // the word of a row is heard, and the time waited for
-	if len(b.wake) != 0 {
-		t.Error("it did not wait, though too few rows waited")
+	for _, c := range []struct {
+		of       string
+		batches  []int
+		rows     int
+		lingered bool
+	}{
+		{"as many as the last batch had", []int{8}, 8, false},
+		{"one less", []int{8}, 7, true},
+		{"as a batch before the last had", []int{20, 8}, 20, false},
+		{"fewer than it", []int{20, 8}, 19, true},
+		{"what is worth a commit, though batches were fuller", []int{maxBatch}, worthwhile, false},
+		{"less", []int{maxBatch}, worthwhile - 1, true},
+		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*forgetting)...), 9, false},
+	} {
+		b.fullest, b.queue = 0, make([]waiter[int, int], c.rows)
+		for _, n := range c.batches {
+			b.note(n)
+		}
+		b.wake <- struct{}{} // as a row does; whoever lingers hears it, and waits on
+		b.linger()
+		if lingered := len(b.wake) == 0; lingered != c.lingered {
+			t.Errorf("%s: lingered %t", c.of, lingered)
+		}
+		b.nudge()
+		<-b.wake
 	}
 }
 
