@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -28,6 +29,7 @@ type pipelined struct {
 }
 
 type script struct {
+	ctx  context.Context // of the caller who waits for it
 	sha  string
 	keys []string
 	args []any
@@ -39,12 +41,12 @@ func newPipelined(c redis.UniversalClient) *pipelined { return &pipelined{Univer
 
 // EvalSha runs a script and answers its own error, whatever became of the others
 // in its pipeline. When ctx ends first, the caller stops waiting, but the script
-// may still run.
+// may still run, unless it has not been sent.
 func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if err := ctx.Err(); err != nil {
 		return failedCmd(ctx, err)
 	}
-	s := &script{sha: sha, keys: keys, args: args, done: make(chan struct{})}
+	s := &script{ctx: ctx, sha: sha, keys: keys, args: args, done: make(chan struct{})}
 	p.mu.Lock()
 	p.queue = append(p.queue, s)
 	if p.flying < flights {
@@ -99,6 +101,8 @@ func blame(batch []*script, err error) {
 func (p *pipelined) take() []*script {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// While Redis does not answer, those who gave up must not queue up before others.
+	p.queue = slices.DeleteFunc(p.queue, func(s *script) bool { return s.ctx.Err() != nil })
 	if len(p.queue) == 0 {
 		p.flying--
 		return nil

@@ -7,7 +7,9 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
 
@@ -85,4 +87,64 @@ func TestCallerWhoseContextEndsStopsWaiting(t *testing.T) {
 	if err := errors.Join(conn.Close(), l.Close(), c.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// unmoved is a Redis that takes pipelines and answers none until it is let.
+type unmoved struct {
+	sent atomic.Int64 // scripts
+	let  chan struct{}
+}
+
+func (f *unmoved) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		f.sent.Add(int64(len(cmds)))
+		<-f.let
+		return errors.New("no answer")
+	}
+}
+
+func (f *unmoved) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f *unmoved) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// Scripts of callers who gave up are not sent: others come first, and a Close does
+// not wait for them.
+func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &unmoved{let: make(chan struct{})}
+		client := redis.NewClient(&redis.Options{})
+		client.AddHook(f)
+		c := background.NewPipelined(client)
+		var all sync.WaitGroup
+		ask := func(ctx context.Context, want error) {
+			all.Go(func() {
+				if err := c.EvalSha(ctx, "00", nil).Err(); err == nil || want != nil && !errors.Is(err, want) {
+					t.Error(err)
+				}
+			})
+		}
+		const underway, many, later = 2, 1000, 3
+		for range underway {
+			ask(t.Context(), nil)
+			synctest.Wait()
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		for range many {
+			ask(ctx, context.Canceled)
+		}
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		for range later {
+			ask(t.Context(), nil)
+		}
+		synctest.Wait()
+		close(f.let)
+		all.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if sent := f.sent.Load(); sent != underway+later {
+			t.Errorf("%d scripts were sent, want those of the %d callers who waited", sent, underway+later)
+		}
+	})
 }
