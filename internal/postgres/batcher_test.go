@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Every row of many callers is answered with its own answer; no batch is too large,
@@ -15,6 +17,7 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	t.Parallel()
 	type row struct{ key, n int }
 	var flushed int
+	var full bool
 	b := newBatcher(func(r row) int { return r.key }, func(rows []row) []answer[int] {
 		if flushed += len(rows); len(rows) > maxBatch {
 			t.Errorf("a batch of %d rows", len(rows))
@@ -22,6 +25,7 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 		seen := map[int]bool{}
 		out := make([]answer[int], len(rows))
 		for i, r := range rows {
+			full = full || len(rows) == maxBatch
 			if seen[r.key] {
 				t.Errorf("key %d is twice in a batch", r.key)
 			}
@@ -40,7 +44,7 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 			all.Go(func() {
 				for n := range each {
 					want := c*each + n
-					if got, err := b.do(row{want % 97, want}); err != nil || got != want {
+					if got, err := b.do(row{want % 601, want}); err != nil || got != want {
 						t.Errorf("row %d was answered %d, %v", want, got, err)
 					}
 				}
@@ -49,45 +53,73 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 		all.Wait()
 	}
 	b.close()
-	if flushed != total {
-		t.Errorf("%d rows were flushed, want %d", flushed, total)
+	if flushed != total || !full {
+		t.Errorf("%d rows were flushed, want %d; a full batch among them: %t", flushed, total, full)
 	}
 	if _, err := b.do(row{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the close: %v", err)
 	}
 }
 
-// A flusher that lingers goes on when as many rows wait as in the fullest batch of
-// late, and not before its time when fewer do.
+// A flusher lingers until as many rows wait as in the fullest batch of late, or its
+// time is over.
 func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
-	t.Parallel()
-	b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
 	for _, c := range []struct {
 		of       string
 		batches  []int
 		rows     int
-		lingered bool
+		lingered time.Duration
 	}{
-		{"as many as the last batch had", []int{8}, 8, false},
-		{"one less", []int{8}, 7, true},
-		{"as a batch before the last had", []int{20, 8}, 20, false},
-		{"fewer than it", []int{20, 8}, 19, true},
-		{"what is worth a commit, though batches were fuller", []int{maxBatch}, worthwhile, false},
-		{"less", []int{maxBatch}, worthwhile - 1, true},
-		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*forgetting)...), 9, false},
+		{"as many as the last batch had", []int{8}, 8, 0},
+		{"one less", []int{8}, 7, lingerTime},
+		{"as a batch before the last had", []int{20, 8}, 20, 0},
+		{"fewer than it", []int{20, 8}, 19, lingerTime},
+		{"what is worth a commit, though batches were fuller", []int{maxBatch}, worthwhile, 0},
+		{"less", []int{maxBatch}, worthwhile - 1, lingerTime},
+		{"what batches had since a full one is forgotten", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*forgetting)...), 9, 0},
 	} {
-		b.fullest, b.queue = 0, make([]waiter[int, int], c.rows)
-		for _, n := range c.batches {
-			b.note(n)
-		}
-		b.wake <- struct{}{} // as a row does; whoever lingers hears it, and waits on
-		b.linger()
-		if lingered := len(b.wake) == 0; lingered != c.lingered {
-			t.Errorf("%s: lingered %t", c.of, lingered)
-		}
-		b.nudge()
-		<-b.wake
+		synctest.Test(t, func(t *testing.T) {
+			b := &batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}
+			for _, n := range c.batches {
+				b.note(n)
+			}
+			b.nudge() // as the first of the rows did
+			begin := time.Now()
+			b.linger()
+			if lingered := time.Since(begin); lingered != c.lingered {
+				t.Errorf("%s: lingered for %s", c.of, lingered)
+			}
+		})
 	}
+}
+
+// The row that makes them enough ends it.
+func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
+		const enough = 8
+		b.note(enough)
+		begin, late := time.Now(), lingerTime/4
+		var all sync.WaitGroup
+		for n := range enough {
+			all.Go(func() {
+				if n == 0 {
+					time.Sleep(late)
+				}
+				if _, err := b.do(n); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		b.linger()
+		if lingered := time.Since(begin); lingered != late {
+			t.Errorf("lingered for %s, the last row came after %s", lingered, late)
+		}
+		for _, w := range b.queue {
+			w.reply <- answer[int]{}
+		}
+		all.Wait()
+	})
 }
 
 // What was handed over before the close is written.
