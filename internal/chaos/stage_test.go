@@ -156,13 +156,17 @@ func (s *stage) hand(h *hand, do string, as ...postadjudication.Adjudication) {
 	}
 }
 
-// ringOnly hands over while no worker is there to take it: its bell hangs in Redis.
+// ringOnly hands over while no worker is there to take it: its bell waits in Redis.
 func (s *stage) ringOnly(a postadjudication.Adjudication) {
 	s.t.Helper()
 	s.asked = append(s.asked, a)
 	s.accepted.name(a)
-	if r, err := s.service.Submit(s.ctx(), a); err != nil || r.Reply != postadjudication.Created {
+	r, err := s.service.Submit(s.ctx(), a)
+	if err != nil || r.Reply != postadjudication.Created {
 		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
+	}
+	if err := r.Ring(s.ctx()); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
