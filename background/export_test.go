@@ -29,3 +29,15 @@ func Promote(m *Manager, queue, task string) error { return m.promoteNow(queue, 
 
 // Confirm notices what was seen of a task if its run is still as it was seen.
 func Confirm(ctx context.Context, m *Manager, seen Run, what string) { m.confirm(ctx, seen, what) }
+
+// Crowd is many bells that ring beside their callers, until the function it gives.
+func Crowd(m *Manager) (end func()) {
+	for range cap(m.beside) {
+		m.beside <- struct{}{}
+	}
+	return func() {
+		for range cap(m.beside) {
+			<-m.beside
+		}
+	}
+}

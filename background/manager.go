@@ -51,6 +51,7 @@ type Manager struct {
 	log       *zap.Logger
 	families  map[string]Family
 	redis     redis.UniversalClient
+	beside    chan struct{} // full of bells that ring beside their callers
 	idle      *idle
 	client    *asynq.Client
 	inspector *asynq.Inspector
@@ -103,6 +104,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
 		redis:     shared,
+		beside:    make(chan struct{}, bellsBeside),
 		idle:      shared,
 		client:    asynq.NewClientFromRedisClient(shared),
 		inspector: asynq.NewInspectorFromRedisClient(shared),
@@ -264,6 +266,7 @@ func (m *Manager) Close() error {
 		m.end()
 		m.work.Wait()
 		m.crew.close()
+		m.hush()
 		m.closeErr = m.redis.Close()
 	})
 	return m.closeErr

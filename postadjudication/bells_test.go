@@ -42,16 +42,11 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if ringing := len(r.bells.ringing); ringing != n {
-		t.Errorf("%d bells ring when their callers have gone on, want %d", ringing, n)
-	}
 	if rung := d.pending(t); rung != 0 {
 		t.Errorf("%d bells have rung in a Redis that stands still", rung)
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- r.Close() }()
 	resume()
-	if err := <-closed; err != nil {
+	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if rung := d.pending(t); rung != n {
@@ -60,23 +55,4 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).work()
 	next.atRest()
 	next.sound()
-}
-
-// Bells that outrun Redis hold back those who submit.
-func TestWhereTooManyBellsRingTheCallerRings(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.desk()
-	for range cap(r.bells.ringing) {
-		r.bells.ringing <- struct{}{}
-	}
-	r.mustSubmit(release(1))
-	if rung := d.pending(t); rung != 1 {
-		t.Errorf("%d bells have rung when the caller goes on", rung)
-	}
-	for range cap(r.bells.ringing) {
-		<-r.bells.ringing
-	}
-	r.work().atRest()
-	r.sound()
 }

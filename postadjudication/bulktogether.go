@@ -136,7 +136,7 @@ func (w *bulkWork) forkAll(ctx context.Context, wanted []*postgres.BulkItem) err
 			begun = append(begun, changes[n].New)
 		}
 	}
-	w.ringAll(ctx, begun)
+	w.ringFor(ctx, begun...)
 	return err
 }
 
@@ -166,19 +166,6 @@ func (w *bulkWork) policyOfForks() (*retrypolicy.Policy, error) {
 	}
 	p, err := retrypolicy.Parse(w.asked.Policy)
 	return &p, err
-}
-
-// ringAll rings for runs that were made.
-func (w *bulkWork) ringAll(ctx context.Context, begun []*background.Run) {
-	var all sync.WaitGroup
-	for n := range min(w.plan.Parallel, len(begun)) {
-		all.Go(func() {
-			for ; n < len(begun); n += w.plan.Parallel {
-				w.ringNow(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: w.manager.Bell})
-			}
-		})
-	}
-	all.Wait()
 }
 
 // purgeAllOf purges letters as Purge does: they share a file of the archive, and a

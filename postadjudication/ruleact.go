@@ -154,7 +154,7 @@ func (s *Service) aloneByRule(ctx context.Context, w *byRule, f postgres.Filed) 
 		return made, err
 	})
 	if err == nil && made.New != nil {
-		s.ringForRule(ctx, []*background.Run{made.New})
+		s.ringFor(ctx, made.New)
 	}
 	return err
 }

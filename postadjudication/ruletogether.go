@@ -3,7 +3,6 @@ package postadjudication
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"go.uber.org/zap"
 
@@ -61,19 +60,6 @@ func (s *Service) togetherByRule(ctx context.Context, w *byRule, due []postgres.
 			begun = append(begun, changes[i].New)
 		}
 	}
-	s.ringForRule(ctx, begun)
+	s.ringFor(ctx, begun...)
 	return n, left
-}
-
-// ringForRule rings for runs that a rule began.
-func (s *Service) ringForRule(ctx context.Context, begun []*background.Run) {
-	var all sync.WaitGroup
-	for n := range min(ruleAtOne, len(begun)) {
-		all.Go(func() {
-			for ; n < len(begun); n += ruleAtOne {
-				s.ringNow(ctx, Submitted{Reply: Created, Run: begun[n].ID, run: *begun[n], bell: s.manager.Bell})
-			}
-		})
-	}
-	all.Wait()
 }

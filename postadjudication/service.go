@@ -68,7 +68,6 @@ type Service struct {
 	handlers    *handlers
 	subscribers *subscribers
 	bulks       *bulkRunner
-	bells       *bells
 	ruler       *ruler
 	grace       time.Duration
 	log         *zap.Logger
@@ -104,7 +103,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, bells: newBells(), runs: c.Executor != nil, grace: c.Grace}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
@@ -223,7 +222,6 @@ func (s *Service) Run(ctx context.Context) error {
 // Close lets go of Redis and Postgres, after everything handed over is written, and
 // rung for if Redis answers within seconds.
 func (s *Service) Close() error {
-	s.bells.close()
 	err := s.manager.Close()
 	s.subscribers.close(s.grace)
 	s.journal.Close()

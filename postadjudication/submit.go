@@ -10,8 +10,8 @@ import (
 )
 
 // Submit hands over an adjudication. When it returns Created, the run is
-// committed and will execute, whatever happens to this process or to Redis, which
-// it does not wait for. The error is a *FieldError (joined, one per field) for bad
+// committed and will execute, whatever happens to this process or to Redis. It waits
+// for Redis only where hundreds of bells do already, and for seconds at most. The error is a *FieldError (joined, one per field) for bad
 // input; any other error leaves it unknown whether the run was created: submit the
 // same again, it will be answered Deduplicated if it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
@@ -29,6 +29,24 @@ func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitte
 	s.ring(ctx, out)
 	ended(out, err)
 	return out, err
+}
+
+// ring rings for what was just committed, and does not wait for it: that it is
+// committed is all that was promised.
+func (s *Service) ring(ctx context.Context, out Submitted) {
+	if out.Reply == Created {
+		s.ringFor(ctx, &out.run)
+	}
+}
+
+// ringFor rings for runs that were just committed.
+func (s *Service) ringFor(ctx context.Context, begun ...*background.Run) {
+	if s.deaf {
+		return
+	}
+	for _, r := range begun {
+		s.manager.BellBeside(ctx, *r)
+	}
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run

@@ -9,7 +9,7 @@ import (
 )
 
 // traced begins the span of a submission, in the caller's trace if there is one. The
-// bell that is rung within it takes the trace along to the attempts.
+// bell that is rung in it takes the trace along to the attempts.
 func (s *Service) traced(ctx context.Context, tenant string) (_ context.Context, ended func(Submitted, error)) {
 	if s.tracer == nil {
 		return ctx, func(Submitted, error) {}

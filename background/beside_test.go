@@ -1,0 +1,79 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+func (h *house) manager() *background.Manager {
+	h.t.Helper()
+	m, err := background.New(h.config())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			h.t.Error(err)
+		}
+	})
+	return m
+}
+
+// pending counts the bells that wait in Redis.
+func (h *house) pending() (n int) {
+	h.t.Helper()
+	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
+	queues, err := i.Queues()
+	for _, q := range queues {
+		info, e := i.GetQueueInfo(q)
+		if err = errors.Join(err, e); e == nil {
+			n += info.Pending
+		}
+	}
+	if err := errors.Join(err, i.Close()); err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}
+
+func TestBellsRingBesideTheirCallersAndCloseWaitsForThem(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	m := h.manager()
+	const n = 50
+	for range n {
+		m.BellBeside(t.Context(), h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), Bell: 1}))
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if rung := h.pending(); rung != n {
+		t.Errorf("%d bells have rung when the manager is closed, want %d", rung, n)
+	}
+}
+
+// Bells that outrun Redis hold back those who commit, for as long as they will wait.
+func TestWhereTooManyBellsRingTheCallerRings(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	m := h.manager()
+	defer background.Crowd(m)()
+	ring := func(ctx context.Context) {
+		m.BellBeside(ctx, h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: m.Queue(family, "tx:release"), Bell: 1}))
+	}
+	ring(t.Context())
+	if rung := h.pending(); rung != 1 {
+		t.Errorf("%d bells have rung when the caller goes on", rung)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	ring(gone)
+	if rung := h.pending(); rung != 1 {
+		t.Errorf("%d bells have rung, the second for a caller who had left", rung)
+	}
+}
