@@ -7,11 +7,11 @@ import (
 )
 
 // A batcher lets concurrent callers share one statement and one commit. It has
-// one flusher; while that is busy, rows gather. A lone row waits for nobody: only
-// when the last batch held several rows does the flusher linger for more, until as
-// many wait as in the fullest batch of late, for then probably everybody does, or as
-// are worth a commit. If it lingered longer, the callers and the server would work
-// in turns instead of at once.
+// one flusher; while that is busy, rows gather. Lone rows wait for nobody: only after
+// a batch of several does the flusher linger for more, until as many wait as in the
+// fullest batch of late, for then probably everybody does, or as are worth a commit.
+// If it lingered longer, the callers and the server would work in turns instead of
+// at once.
 //
 // No batch holds two rows of one key: of several rows that match one target an
 // UPDATE would apply one and drop the others without a word.
