@@ -108,11 +108,9 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return err == nil, err
 	case errors.Is(cause, ErrDead):
 		// A letter that was forked, purged or reconciled needs no mirror, nor does one
-		// whose newest bell is another task.
-		if d.run.Letter == LetterOpen && d.bell >= d.run.Bell {
-			if d.bell == d.run.Bell {
-				d.rerun()
-			}
+		// whose newest bell is another task. But what was a mirror becomes one again: it
+		// may be the only one.
+		if d.run.Letter == LetterOpen && (d.rerun() || d.bell >= d.run.Bell) {
 			return false, mirror(d.run)
 		}
 		return false, nil

@@ -61,16 +61,19 @@ func (m *Manager) confirm(ctx context.Context, seen Run, what string) {
 	m.notice(ctx, now, what)
 }
 
-// rerun notices that the mirror of an open letter was delivered because somebody ran
-// it: asynq keeps the text that it was archived with. A delivery that was never
-// acknowledged comes again with another text, or none.
-func (d *delivery) rerun() {
-	info, err := d.m.inspector.GetTaskInfo(d.run.Queue, taskID(d.run))
-	if err != nil || info.LastErr != mirror(d.run).Error() {
-		return
-	}
+// rerun reports, and notices, that the mirror of an open letter was delivered because
+// somebody ran it: asynq keeps the text that it was archived with. A delivery that was
+// never acknowledged comes again with another text, or none.
+func (d *delivery) rerun() bool {
 	run := d.run
+	run.Bell = d.bell
+	info, err := d.m.inspector.GetTaskInfo(run.Queue, taskID(run))
+	if err != nil || info.LastErr != mirror(run).Error() {
+		return false
+	}
+	run.Bell = d.run.Bell
 	d.m.work.Go(func() { d.m.notice(d.m.life, run, MirrorRun) })
+	return true
 }
 
 // missed notices the mirrors that somebody deleted since the last look: those that
@@ -99,8 +102,9 @@ func (k *mirrors) missed(ctx context.Context, queue string, before, now archive)
 	}
 	for _, id := range gone {
 		run, ok := standing[runOf(id)]
-		if !ok || run.Letter != LetterOpen || taskID(run) != id {
-			continue
+		_, mirrored := now.died[taskID(run)]
+		if !ok || run.Letter != LetterOpen || mirrored {
+			continue // in the last case it was an older bell's, and nobody needs it
 		}
 		if _, err := k.m.inspector.GetTaskInfo(queue, id); errors.Is(err, asynq.ErrTaskNotFound) {
 			k.m.confirm(ctx, run, MirrorRemoved)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -52,16 +54,16 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 	if breaks.next.Load() || a.Stats().Rung+b.Stats().Rung == 0 || a.Stats().Rung+b.Stats().Rung > uint64(len(runs)) {
 		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.next.Load(), a.Stats().Rung, b.Stats().Rung)
 	}
-	looks := a.Stats().MirrorLooks
-	h.awaitTrue("stale mirrors are removed", func() bool { return a.Stats().MirrorLooks >= looks+2 })
-	h.awaitTrue("each letter has its mirror", func() bool {
+	h.awaitLooks(a) // and stale mirrors are removed
+	h.awaitTrue("each letter has one mirror", func() bool {
 		archived, err := h.inspector().ListArchivedTasks(runs[0].Queue, asynq.PageSize(100))
-		mirrors := map[string]bool{}
+		mirrors := map[string]int{}
 		for _, task := range archived {
-			mirrors[task.ID] = true
+			run, _, _ := strings.Cut(task.ID, ".")
+			mirrors[run]++
 		}
 		for _, r := range runs {
-			if !mirrors[r.ID.String()+"."+strconv.Itoa(h.journal.Run(r.ID).Bell)] {
+			if mirrors[r.ID.String()] != 1 {
 				return false
 			}
 		}
@@ -116,31 +118,64 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 // mirror: the newer was acknowledged.
 func TestTheOnlyMirrorOfALetterIsKept(t *testing.T) {
 	t.Parallel()
+	h, w, r := onlyOlderMirror(t)
+	if err := w.Bell(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return h.archived(r, 2) && !h.archived(r, 1) })
+	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+		t.Errorf("said to be touched: %v", told)
+	}
+}
+
+// What somebody does to the only mirror of a letter is noticed, whichever bell it is of.
+func TestTouchingTheOnlyMirrorOfALetterIsNoticed(t *testing.T) {
+	t.Parallel()
+	for what, touch := range map[string]func(*asynq.Inspector, string, string) error{
+		background.MirrorRun:     (*asynq.Inspector).RunTask,
+		background.MirrorRemoved: (*asynq.Inspector).DeleteTask,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			h, w, r := onlyOlderMirror(t)
+			if err := touch(h.inspector(), r.Queue, r.ID.String()+".1"); err != nil {
+				t.Fatal(err)
+			}
+			h.awaitTrue("it is noticed", func() bool { return len(h.toldOutOfBand(r.ID)) > 0 })
+			h.awaitTrue("a mirror that was run rests again", func() bool { return h.archived(r, 1) == (what == background.MirrorRun) })
+			h.awaitLooks(w)
+			if told := h.toldOutOfBand(r.ID); !slices.Equal(told, []string{what}) {
+				t.Errorf("told: %v", told)
+			}
+		})
+	}
+}
+
+// onlyOlderMirror is a letter whose only mirror is that of its first bell, though it
+// has a second, and that was kept when mirrors were looked at.
+func onlyOlderMirror(t *testing.T) (*house, *worker, background.Run) {
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
 	})
-	archived := func(bell int) bool {
-		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+"."+strconv.Itoa(bell))
-		return err == nil && info.State == asynq.TaskStateArchived
-	}
-	looked := func() {
-		looks := w.Stats().MirrorLooks
-		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
-	}
-	h.awaitTrue("it has its mirror", func() bool { return archived(1) })
+	h.awaitTrue("it has its mirror", func() bool { return h.archived(r, 1) })
 	r.Bell = 2
 	h.journal.Submit(r)
-	looked()
-	if !archived(1) {
-		t.Error("the letter has no mirror any more")
+	h.awaitLooks(w)
+	if !h.archived(r, 1) {
+		t.Fatal("the letter has no mirror any more")
 	}
-	if err := w.Bell(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return archived(2) && !archived(1) })
-	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
-		t.Errorf("said to be touched: %v", told)
-	}
+	return h, w, r
+}
+
+func (h *house) archived(r background.Run, bell int) bool {
+	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+"."+strconv.Itoa(bell))
+	return err == nil && info.State == asynq.TaskStateArchived
+}
+
+// awaitLooks waits for a look at the mirrors that began after now.
+func (h *house) awaitLooks(w *worker) {
+	looks := w.Stats().MirrorLooks
+	h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
 }
