@@ -33,13 +33,8 @@ func handles(r background.Run) (letter background.RunID, ok bool) {
 //	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ bell
 type handlers struct {
 	service *Service
-	of      map[string]string   // the handler's family, by the family of the run that dies
-	begun   chan background.Run // whose bells are to be rung
+	of      map[string]string // the handler's family, by the family of the run that dies
 }
-
-// bellsAhead is how many handlers may wait for their bells; the sweeper rings for
-// those that find no room.
-const bellsAhead = 256
 
 // apply makes a move of a run, and begins the handler if the run dies of it.
 func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.Move, decide postgres.Decide) (*postgres.Snapshot, error) {
@@ -61,7 +56,7 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 			continue
 		}
 		if err == nil && begins != nil {
-			h.ring(*begins)
+			h.service.manager.BellBeside(ctx, *begins)
 		}
 		return s, err
 	}
@@ -96,26 +91,4 @@ func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **back
 	}
 	ch.Beside, *begins = postgres.Handler{Letter: dead.ID, Opens: opening}, &run
 	return ch, nil
-}
-
-// ring asks for a bell, without waiting: the sweeper rings as well, only later.
-func (h *handlers) ring(r background.Run) {
-	select {
-	case h.begun <- r:
-	default:
-	}
-}
-
-// run rings until ctx ends.
-func (h *handlers) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-h.begun:
-			if err := h.service.manager.Bell(ctx, r); err != nil && ctx.Err() == nil {
-				h.service.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", r.ID), zap.Error(err))
-			}
-		}
-	}
 }

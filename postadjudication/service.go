@@ -107,7 +107,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
-	s.handlers = &handlers{service: s, of: c.handledBy, begun: make(chan background.Run, bellsAhead)}
+	s.handlers = &handlers{service: s, of: c.handledBy}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.policies = &policyCache{journal: journal, log: c.Logger}
@@ -210,7 +210,6 @@ func (s *Service) Run(ctx context.Context) error {
 	var sequencing sync.WaitGroup
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
 	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
-	sequencing.Go(func() { s.handlers.run(numbering) })
 	sequencing.Go(func() { s.keepPruning(numbering) })
 	sequencing.Go(func() { s.bulks.run(ctx) })
 	sequencing.Go(func() { s.ruler.run(ctx) })
