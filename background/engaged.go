@@ -1,6 +1,12 @@
 package background
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
+
+// errEngaged hands a delivery back to asynq because this process is at its run.
+var errEngaged = errors.New("background: this process is at the run already")
 
 // engagements are the runs that this process is claiming, executing or waiting
 // on. A second delivery of such a run has nothing to do, and no bell is missing

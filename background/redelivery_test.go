@@ -2,6 +2,7 @@ package background_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -188,4 +189,33 @@ func TestIdleServersAskRedisSeldom(t *testing.T) {
 	if most := 2 * int(time.Since(began)/(50*time.Millisecond)+2+8); asked > most {
 		t.Errorf("asked %d times for two queues in %s, want at most %d", asked, time.Since(began), most)
 	}
+}
+
+// A newer bell that comes to the process that is at its run comes again every second,
+// and not at growing distances: another process may have to go on with the run.
+func TestANewerBellOfARunAtHandComesAgainEverySecond(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { <-answer; return paid })
+	h.journal.SetCalm(true)
+	h.family.Limit = time.Minute
+	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
+	r := h.submit(w)
+	r = h.awaitState(r.ID, background.Running)
+	r.Bell = 2
+	h.journal.Submit(r)
+	if err := w.Bell(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	// At distances of 1, 2, 4 and 8 seconds the sixth would come after 23.
+	h.awaitTrue("it came often", func() bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".2")
+		return err == nil && info.Retried >= 6
+	})
+	close(answer)
+	h.awaitState(r.ID, background.Succeeded)
+	h.awaitTrue("the bell is acknowledged", func() bool {
+		_, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".2")
+		return errors.Is(err, asynq.ErrTaskNotFound)
+	})
 }

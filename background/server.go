@@ -21,6 +21,9 @@ const (
 	// recordTime is what deliveries are given past the grace, to record that their
 	// attempts were interrupted.
 	recordTime = 5 * time.Second
+	// engagedPause is between deliveries of a run to the process that is at it already.
+	// It does not grow: another process may be waiting to go on with the run.
+	engagedPause = time.Second
 	// unavailableMax bounds the pause between deliveries while the journal is away.
 	unavailableMax = 8 * time.Second
 )
@@ -77,7 +80,7 @@ func (m *Manager) process(ctx context.Context, task *asynq.Task) error {
 	own, first := m.engaged.enter(id, bell)
 	if !first {
 		if own.isDetached() || bell > own.bell {
-			return errUnavailable // what goes on here may end without a task to bring the run again
+			return errEngaged // what goes on here may end without a task to bring the run again
 		}
 		return nil
 	}
@@ -118,6 +121,8 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 	switch {
 	case errors.As(cause, &back):
 		return max(0, back.at.Sub(m.now())) + fallback
+	case errors.Is(cause, errEngaged):
+		return engagedPause
 	case errors.Is(cause, errUnavailable):
 		return min(time.Second<<min(deliveries, 3), unavailableMax)
 	}
