@@ -107,10 +107,10 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		err := d.m.pause(d.run, d.own.wake)
 		return err == nil, err
 	case errors.Is(cause, ErrDead):
-		// A letter that was forked, purged or reconciled needs no mirror, nor does one
-		// whose newest bell is another task. But what was a mirror becomes one again: it
-		// may be the only one.
-		if d.run.Letter == LetterOpen && (d.rerun() || d.bell >= d.run.Bell) {
+		// A letter that was forked, purged or reconciled needs no mirror. An open one gets
+		// it from whichever bell brought the run: of several, the older are removed again.
+		if d.run.Letter == LetterOpen && d.bell >= 0 {
+			d.rerun()
 			return false, mirror(d.run)
 		}
 		return false, nil

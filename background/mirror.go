@@ -4,29 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )
 
 const (
-	// asynq trims its archive when it archives, beyond 10,000 tasks or 90 days, in one
-	// script that fails for good when too many are trimmed together. These bounds
-	// keep it from ever having anything to trim.
-	mirrorsMax   = 5000
-	mirrorsLast  = 80 * 24 * time.Hour
 	mirrorPage   = 500
-	mirrorPace   = 20 * time.Millisecond // between pages
-	mirrorSweeps = 10                    // sweeps from one look at the mirrors to the next
-	pruners      = 16
-	// firstPruning bounds what a start waits for it: no death must meet an archive
-	// that is over asynq's own bounds.
-	firstPruning = 15 * time.Second
+	mirrorSweeps = 10 // sweeps from one look at the mirrors to the next
 )
 
 // MirrorLedger is what the journal tells about mirrors.
@@ -56,25 +43,15 @@ type archive struct {
 	memory string
 	ids    []string // oldest first
 	died   map[string]time.Time
-	place  int // where the next page of letters to be examined begins
+	newest map[RunID]int // the highest bell of each run that has a mirror
+	pruned time.Time     // nothing that died until then is missed
+	place  int           // where the next page of letters to be examined begins
 }
 
 func newMirrors(m *Manager) *mirrors {
 	k := &mirrors{m: m, seen: map[string]archive{}}
 	k.paused.Store(&[]string{})
 	return k
-}
-
-// first prunes before the first delivery, for as long as a start may wait.
-func (k *mirrors) first(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, firstPruning)
-	defer cancel()
-	for queue := range k.m.queues() {
-		if err := k.prune(ctx, queue); err != nil {
-			k.m.log.Warn("mirrors were not pruned at the start", zap.String("queue", queue), zap.Error(err))
-			return
-		}
-	}
 }
 
 func (k *mirrors) run(ctx context.Context) {
@@ -125,93 +102,37 @@ func (k *mirrors) look(ctx context.Context) error {
 	return nil
 }
 
-// prune removes the oldest mirrors while there are too many or they are too old.
-func (k *mirrors) prune(ctx context.Context, queue string) error {
-	for {
-		pipe := k.m.redis.Pipeline()
-		count := pipe.ZCard(ctx, queueKey(queue, "archived"))
-		oldest := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, mirrorPage-1)
-		if _, err := pipe.Exec(ctx); err != nil {
-			return fmt.Errorf("background: look at the mirrors of %s: %w", queue, err)
-		}
-		excess, cutoff := int(count.Val())-mirrorsMax, k.m.now().Add(-mirrorsLast)
-		var remove []string
-		for i, z := range oldest.Val() {
-			if i < excess || diedAt(z).Before(cutoff) {
-				remove = append(remove, fmt.Sprint(z.Member))
-			}
-		}
-		if len(remove) == 0 {
-			return nil
-		}
-		if err := k.remove(ctx, queue, remove); err != nil {
-			return err
-		}
-		if !sleep(ctx, mirrorPace) {
-			return ctx.Err()
-		}
-	}
-}
-
-// remove deletes mirrors, and the places in the archive of those that are gone
-// already, as a failed trim of asynq's leaves them.
-func (k *mirrors) remove(ctx context.Context, queue string, ids []string) error {
-	var (
-		all    sync.WaitGroup
-		failed atomic.Pointer[error]
-		next   atomic.Int64
-	)
-	for range min(pruners, len(ids)) {
-		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(ids)); i = next.Add(1) - 1 {
-				if err := k.m.inspector.DeleteTask(queue, ids[i]); err != nil && !ofTask(err) {
-					failed.Store(&err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := failed.Load(); err != nil {
-		return fmt.Errorf("background: remove mirrors of %s: %w", queue, *err)
-	}
-	places := make([]any, len(ids))
-	for i, id := range ids {
-		places[i] = id
-	}
-	if err := k.m.redis.ZRem(ctx, queueKey(queue, "archived"), places...).Err(); err != nil {
-		return fmt.Errorf("background: remove mirrors of %s: %w", queue, err)
-	}
-	k.pruned.Add(uint64(len(ids)))
-	return nil
-}
-
-// ofTask reports whether asynq answered about the task itself: that it is not there,
-// or that it counts as active after a trim that failed half way.
-func ofTask(err error) bool {
-	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || strings.Contains(err.Error(), "active state")
-}
-
 // read lists the archive of a queue and whether somebody paused the queue.
 func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error) {
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
+	pruned := pipe.HGet(ctx, prunedKey, queue) // after the list: what is gone from it was told of before
 	marker, server := readMarker(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)
-	if err := but(err, server, all, paused); err != nil && !errors.Is(err, redis.Nil) {
+	if err := but(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {
 		return archive{}, false, fmt.Errorf("background: list the mirrors of %s: %w", queue, err)
 	}
-	now := archive{memory: memory(marker, server), died: make(map[string]time.Time, len(all.Val()))}
+	until, err := pruned.Float64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return archive{}, false, fmt.Errorf("background: how far the mirrors of %s are pruned: %w", queue, err)
+	}
+	now := archive{
+		memory: memory(marker, server), pruned: scored(until),
+		died: make(map[string]time.Time, len(all.Val())), newest: make(map[RunID]int, len(all.Val())),
+	}
 	for _, z := range all.Val() {
 		id := fmt.Sprint(z.Member)
-		now.ids, now.died[id] = append(now.ids, id), diedAt(z)
+		now.ids, now.died[id] = append(now.ids, id), scored(z.Score)
+		if run := runOf(id); !run.IsZero() {
+			now.newest[run] = max(now.newest[run], bellOf(id))
+		}
 	}
 	return now, paused.Val() > 0, nil
 }
 
-// examine removes the mirrors of letters that are not open any more, and those of an
-// older bell where the newest has one, one page a look.
+// examine removes the mirrors of letters that are not open any more, and of several of
+// one letter all but the newest, one page a look.
 func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error {
 	if now.place >= len(now.ids) {
 		now.place = 0
@@ -225,11 +146,7 @@ func (k *mirrors) examine(ctx context.Context, queue string, now *archive) error
 	var stale []string
 	for _, id := range page {
 		run, ok := standing[runOf(id)]
-		if !ok || run.State.Live() {
-			continue
-		}
-		newest := taskID(run)
-		if _, mirrored := now.died[newest]; run.Letter != LetterOpen || newest != id && mirrored {
+		if ok && !run.State.Live() && (run.Letter != LetterOpen || bellOf(id) < now.newest[run.ID]) {
 			stale = append(stale, id)
 		}
 	}
@@ -287,4 +204,5 @@ func without(all, these []string) (rest []string) {
 	return rest
 }
 
-func diedAt(z redis.Z) time.Time { return time.Unix(int64(z.Score), 0).UTC() }
+// scored reads a time out of a score: asynq's are whole seconds.
+func scored(score float64) time.Time { return time.Unix(int64(score), 0).UTC() }

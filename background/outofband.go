@@ -61,34 +61,27 @@ func (m *Manager) confirm(ctx context.Context, seen Run, what string) {
 	m.notice(ctx, now, what)
 }
 
-// rerun reports, and notices, that the mirror of an open letter was delivered because
-// somebody ran it: asynq keeps the text that it was archived with. A delivery that was
-// never acknowledged comes again with another text, or none.
-func (d *delivery) rerun() bool {
-	run := d.run
-	run.Bell = d.bell
-	info, err := d.m.inspector.GetTaskInfo(run.Queue, taskID(run))
-	if err != nil || info.LastErr != mirror(run).Error() {
-		return false
+// rerun notices that the mirror of an open letter was delivered because somebody ran
+// it: asynq keeps the text that it was archived with. A delivery that was never
+// acknowledged comes again with another text, or none; one that was, and came twice,
+// is not active any more.
+func (d *delivery) rerun() {
+	brought := d.run
+	brought.Bell = d.bell
+	info, err := d.m.inspector.GetTaskInfo(brought.Queue, taskID(brought))
+	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != mirror(brought).Error() {
+		return
 	}
-	run.Bell = d.run.Bell
+	run := d.run
 	d.m.work.Go(func() { d.m.notice(d.m.life, run, MirrorRun) })
-	return true
 }
 
 // missed notices the mirrors that somebody deleted since the last look: those that
 // are gone though nobody of us had a reason to remove them.
 func (k *mirrors) missed(ctx context.Context, queue string, before, now archive) {
-	full := len(now.ids) >= mirrorsMax
-	oldest := k.m.now()
-	if len(now.ids) > 0 {
-		oldest = now.died[now.ids[0]]
-	}
-	cutoff := k.m.now().Add(-mirrorsLast)
 	var gone []string
 	for id, died := range before.died {
-		_, there := now.died[id]
-		if !there && !died.Before(cutoff) && !(full && !died.After(oldest)) {
+		if _, there := now.died[id]; !there && died.After(now.pruned) {
 			gone = append(gone, id)
 		}
 	}
@@ -102,14 +95,19 @@ func (k *mirrors) missed(ctx context.Context, queue string, before, now archive)
 	}
 	for _, id := range gone {
 		run, ok := standing[runOf(id)]
-		_, mirrored := now.died[taskID(run)]
-		if !ok || run.Letter != LetterOpen || mirrored {
-			continue // in the last case it was an older bell's, and nobody needs it
+		if _, mirrored := now.newest[run.ID]; !ok || run.Letter != LetterOpen || mirrored {
+			continue // in the last case it was one of several
 		}
-		if _, err := k.m.inspector.GetTaskInfo(queue, id); errors.Is(err, asynq.ErrTaskNotFound) {
+		if k.absent(queue, id) && k.absent(queue, taskID(run)) {
 			k.m.confirm(ctx, run, MirrorRemoved)
 		}
 	}
+}
+
+// absent reports whether asynq knows that there is no such task, in no state.
+func (k *mirrors) absent(queue, id string) bool {
+	_, err := k.m.inspector.GetTaskInfo(queue, id)
+	return errors.Is(err, asynq.ErrTaskNotFound)
 }
 
 // sightings are the due runs whose task was seen waiting in Redis at the last sweeps.

@@ -3,6 +3,7 @@ package background_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -46,15 +47,10 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 	for _, r := range runs {
 		h.awaitState(r.ID, background.DeadLettered)
 	}
-	for _, r := range runs {
-		if told := h.toldOutOfBand(r.ID); len(told) > 0 {
-			t.Errorf("run %s: %v", r.ID, told)
-		}
-	}
 	if breaks.next.Load() || a.Stats().Rung+b.Stats().Rung == 0 || a.Stats().Rung+b.Stats().Rung > uint64(len(runs)) {
 		t.Errorf("broken: %v; rung a second time: %d and %d", !breaks.next.Load(), a.Stats().Rung, b.Stats().Rung)
 	}
-	h.awaitLooks(a) // and stale mirrors are removed
+	h.awaitLooks(a, b) // and stale mirrors are removed
 	h.awaitTrue("each letter has one mirror", func() bool {
 		archived, err := h.inspector().ListArchivedTasks(runs[0].Queue, asynq.PageSize(100))
 		mirrors := map[string]int{}
@@ -69,6 +65,11 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 		}
 		return err == nil
 	})
+	for _, r := range runs {
+		if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+			t.Errorf("run %s: %v", r.ID, told)
+		}
+	}
 }
 
 // toldOutOfBand is what receipts say that somebody did to a run's task.
@@ -119,10 +120,13 @@ func (c *breakingConn) Read(b []byte) (int, error) {
 func TestTheOnlyMirrorOfALetterIsKept(t *testing.T) {
 	t.Parallel()
 	h, w, r := onlyOlderMirror(t)
+	other := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
+	h.awaitLooks(other)
 	if err := w.Bell(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitTrue("the newer bell has a mirror, and the older none", func() bool { return h.archived(r, 2) && !h.archived(r, 1) })
+	h.awaitLooks(w, other)
 	if told := h.toldOutOfBand(r.ID); len(told) > 0 {
 		t.Errorf("said to be touched: %v", told)
 	}
@@ -151,10 +155,31 @@ func TestTouchingTheOnlyMirrorOfALetterIsNoticed(t *testing.T) {
 	}
 }
 
+// A mirror that is run while the journal is away is delivered with another text later.
+func TestAMirrorThatCouldNotBeLookedUpIsOneAgain(t *testing.T) {
+	t.Parallel()
+	h, w, r := onlyOlderMirror(t)
+	h.journal.SetDown(errors.New("away"))
+	if err := h.inspector().RunTask(r.Queue, r.ID.String()+".1"); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("it is handed back", func() bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.State == asynq.TaskStateRetry
+	})
+	h.journal.SetDown(nil)
+	h.awaitTrue("it rests again", func() bool { return h.archived(r, 1) })
+	h.awaitLooks(w)
+	if told := h.toldOutOfBand(r.ID); len(told) > 0 || !h.archived(r, 1) {
+		t.Errorf("told: %v, archived: %v", told, h.archived(r, 1))
+	}
+}
+
 // onlyOlderMirror is a letter whose only mirror is that of its first bell, though it
 // has a second, and that was kept when mirrors were looked at.
 func onlyOlderMirror(t *testing.T) (*house, *worker, background.Run) {
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
 	w := h.start(func(c *background.Config) { c.SweepEvery = 20 * time.Millisecond })
 	r := h.submit(w, func(r *background.Run) {
 		r.State, r.Letter, r.Reason, r.Failure = background.DeadLettered, background.LetterOpen, "final", refused.Failure
@@ -174,8 +199,10 @@ func (h *house) archived(r background.Run, bell int) bool {
 	return err == nil && info.State == asynq.TaskStateArchived
 }
 
-// awaitLooks waits for a look at the mirrors that began after now.
-func (h *house) awaitLooks(w *worker) {
-	looks := w.Stats().MirrorLooks
-	h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
+// awaitLooks waits until each of the workers has looked at the mirrors, beginning after now.
+func (h *house) awaitLooks(all ...*worker) {
+	for _, w := range all {
+		looks := w.Stats().MirrorLooks
+		h.awaitTrue("the mirrors are looked at", func() bool { return w.Stats().MirrorLooks >= looks+2 })
+	}
 }

@@ -99,8 +99,12 @@ func TestDeathsGoOnWhenTheArchiveIsFullOfOldMirrors(t *testing.T) {
 	s := r.mustSubmit(release(1))
 	r.atRest()
 	r.untilArchived(d, 1, onlyQueue)
-	info, err := d.GetTaskInfo(onlyQueue, s.Run.String()+".1")
-	if err != nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "account closed") {
+	archived, err := d.ListArchivedTasks(onlyQueue)
+	if err != nil || len(archived) != 1 {
+		t.Fatalf("%d mirrors, %v", len(archived), err)
+	}
+	info := archived[0]
+	if !strings.HasPrefix(info.ID, s.Run.String()) || !strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the mirror: %+v, %v", info, err)
 	}
 	r.sound()

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,6 +29,15 @@ func (r *rig) mirrored(d desk, n int) (s Submitted, mirror string) {
 	s = r.mustSubmit(release(n))
 	r.atRest()
 	r.untilArchived(d, 1, onlyQueue)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		info, err := d.GetQueueInfo(onlyQueue)
+		if err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0 {
+			break // a second bell would have brought a mirror of its own
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("tasks are left: %+v, %v", info, err)
+		}
+	}
 	r.untilLooked()
 	archived, err := d.ListArchivedTasks(onlyQueue)
 	if err != nil || len(archived) != 1 {
@@ -75,6 +85,7 @@ func TestRunningTheMirrorOfALetterIsNoticedOnceAndPaysNothing(t *testing.T) {
 		r.untilArchived(d, 1, onlyQueue)
 	}
 	r.settleDown(d, mirror)
+	r.stopWork() // what is being noticed is written before this returns
 	if n, calls := r.notices(), r.escrow.totalCalls(); n != 1 || calls != 1 {
 		t.Errorf("%d receipts for one bell, %d calls", n, calls)
 	}
@@ -165,11 +176,12 @@ func TestDeletingTheBellOfADueRunIsNoticedAndItIsRungAgain(t *testing.T) {
 	r.work()
 	s := r.mustRing(r.mustSubmit(release(1)))
 	r.until("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '400 ms' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	if err := d.DeleteTask(onlyQueue, s.Run.String()+".1"); err != nil {
+	bell := r.count(`SELECT bell FROM recourse.runs WHERE id = $1`, s.Run.String())
+	if err := d.DeleteTask(onlyQueue, fmt.Sprint(s.Run, ".", bell)); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoticed(s.Run, background.BellRemoved)
-	r.until("it is rung again", `SELECT bell > 1 FROM recourse.runs WHERE id = $1`, s.Run.String())
+	r.until("it is rung again", `SELECT bell > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), bell)
 	if err := d.UnpauseQueue(onlyQueue); err != nil {
 		t.Fatal(err)
 	}

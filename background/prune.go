@@ -1,0 +1,124 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+const (
+	// asynq trims its archive when it archives, beyond 10,000 tasks or 90 days, in one
+	// script that fails for good when too many are trimmed together. These bounds
+	// keep it from ever having anything to trim.
+	mirrorsMax  = 5000
+	mirrorsLast = 80 * 24 * time.Hour
+	mirrorPace  = 20 * time.Millisecond // between pages
+	pruners     = 16
+	// firstPruning bounds what a start waits for it: no death must meet an archive
+	// that is over asynq's own bounds.
+	firstPruning = 15 * time.Second
+
+	// prunedKey tells all processes, for each queue, until which death its mirrors were
+	// pruned, so that none takes them for somebody else's doing.
+	prunedKey = "recourse:pruned"
+)
+
+// prunedScript tells of a pruning, unless one that went further was told of.
+//
+//	KEYS prunedKey · ARGV the queue, the second of the last death whose mirror goes
+var prunedScript = redis.NewScript(`
+if tonumber(ARGV[2]) > tonumber(redis.call("HGET", KEYS[1], ARGV[1]) or 0) then
+  redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])
+end
+return 1`)
+
+// first prunes before the first delivery, for as long as a start may wait.
+func (k *mirrors) first(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstPruning)
+	defer cancel()
+	for queue := range k.m.queues() {
+		if err := k.prune(ctx, queue); err != nil {
+			k.m.log.Warn("mirrors were not pruned at the start", zap.String("queue", queue), zap.Error(err))
+			return
+		}
+	}
+}
+
+// prune removes the oldest mirrors while there are too many or they are too old.
+func (k *mirrors) prune(ctx context.Context, queue string) error {
+	for {
+		pipe := k.m.redis.Pipeline()
+		count := pipe.ZCard(ctx, queueKey(queue, "archived"))
+		oldest := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, mirrorPage-1)
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("background: look at the mirrors of %s: %w", queue, err)
+		}
+		excess, cutoff := int(count.Val())-mirrorsMax, k.m.now().Add(-mirrorsLast)
+		var remove []string
+		var until int64
+		for i, z := range oldest.Val() {
+			if i < excess || scored(z.Score).Before(cutoff) {
+				remove, until = append(remove, fmt.Sprint(z.Member)), int64(z.Score)
+			}
+		}
+		if len(remove) == 0 {
+			return nil
+		}
+		if err := prunedScript.Run(ctx, k.m.redis, []string{prunedKey}, queue, until).Err(); err != nil {
+			return fmt.Errorf("background: tell how far the mirrors of %s are pruned: %w", queue, err)
+		}
+		if err := k.remove(ctx, queue, remove); err != nil {
+			return err
+		}
+		if !sleep(ctx, mirrorPace) {
+			return ctx.Err()
+		}
+	}
+}
+
+// remove deletes mirrors, and the places in the archive of those that are gone
+// already, as a failed trim of asynq's leaves them.
+func (k *mirrors) remove(ctx context.Context, queue string, ids []string) error {
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+		next   atomic.Int64
+	)
+	for range min(pruners, len(ids)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(ids)); i = next.Add(1) - 1 {
+				if err := k.m.inspector.DeleteTask(queue, ids[i]); err != nil && !ofTask(err) {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return fmt.Errorf("background: remove mirrors of %s: %w", queue, *err)
+	}
+	places := make([]any, len(ids))
+	for i, id := range ids {
+		places[i] = id
+	}
+	if err := k.m.redis.ZRem(ctx, queueKey(queue, "archived"), places...).Err(); err != nil {
+		return fmt.Errorf("background: remove mirrors of %s: %w", queue, err)
+	}
+	k.pruned.Add(uint64(len(ids)))
+	return nil
+}
+
+// ofTask reports whether asynq answered about the task itself: that it is not there,
+// or that it counts as active after a trim that failed half way.
+func ofTask(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || strings.Contains(err.Error(), "active state")
+}

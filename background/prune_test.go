@@ -1,0 +1,67 @@
+package background_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// One process prunes the oldest mirrors, and then removes those of letters that are not
+// open any more, so that the archive is far from full when the other looks: it blames
+// nobody for what was pruned.
+func TestPrunedMirrorsAreNobodysDoing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	letters := h.plant(client, 5000, time.Now().Add(-time.Hour))
+	every := func(pause time.Duration) func(*background.Config) {
+		return func(c *background.Config) { c.Shards, c.SweepEvery = 1, pause }
+	}
+	seldom := h.start(every(300 * time.Millisecond))
+	h.awaitLooks(seldom)
+	letters = append(letters, h.plant(client, 50, time.Now())...)
+	for _, forked := range letters[1000:1100] {
+		forked.Letter = background.LetterForked
+		h.journal.Submit(forked)
+	}
+	often := h.start(every(20 * time.Millisecond))
+	h.awaitTrue("mirrors are pruned, and those of closed letters removed", func() bool {
+		left, err := client.ZCard(t.Context(), "asynq:{"+letters[0].Queue+"}:archived").Result()
+		return err == nil && left == 5050-50-100
+	})
+	h.awaitLooks(seldom, often)
+	for _, r := range letters {
+		if told := h.toldOutOfBand(r.ID); len(told) > 0 {
+			t.Fatalf("run %s: %v", r.ID, told)
+		}
+	}
+}
+
+// plant adds n open letters and their mirrors, ten of each second, the first of which
+// died at a time.
+func (h *house) plant(client *redis.Client, n int, died time.Time) []background.Run {
+	h.t.Helper()
+	planted := make([]background.Run, n)
+	pipe := client.Pipeline()
+	for i := range planted {
+		r := h.journal.Submit(background.Run{
+			Family: family, RetryKey: died.String() + strconv.Itoa(i), Queue: family + ":0", Bell: 1,
+			State: background.DeadLettered, Letter: background.LetterOpen, Reason: "final",
+		})
+		planted[i] = r
+		id := r.ID.String() + ".1"
+		pipe.HSet(h.t.Context(), "asynq:{"+r.Queue+"}:t:"+id, "msg", "", "state", "archived")
+		pipe.ZAdd(h.t.Context(), "asynq:{"+r.Queue+"}:archived", redis.Z{Score: float64(died.Unix() + int64(i/10)), Member: id})
+	}
+	if _, err := pipe.Exec(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	return planted
+}
