@@ -87,6 +87,9 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 	d.run, d.asked = after, false
 	switch {
 	case after.State == DeadLettered && after.Letter == LetterOpen:
+		if d.own.isDetached() {
+			d.m.BellBeside(d.m.life, after) // asynq does not wait for what would make its mirror
+		}
 		return false, mirror(after)
 	case err != nil:
 		return false, nil // whoever ended the attempt rings again

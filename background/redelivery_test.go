@@ -219,3 +219,23 @@ func TestANewerBellOfARunAtHandComesAgainEverySecond(t *testing.T) {
 		return errors.Is(err, asynq.ErrTaskNotFound)
 	})
 }
+
+// A call outlives its delivery, and the task that would have come again is removed
+// meanwhile: the letter that the run becomes has its mirror all the same.
+func TestARunThatOutlivesItsTaskHasItsMirror(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	final := refused
+	final.Retry = false
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { <-answer; return final })
+	h.journal.SetCalm(true)
+	h.family.Limit = time.Minute
+	w := h.start(func(c *background.Config) { c.SweepEvery = time.Hour })
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Running)
+	i, task := h.inspector(), r.ID.String()+".1"
+	h.awaitTrue("the delivery is cancelled", func() bool { return i.CancelProcessing(task) == nil && i.DeleteTask(r.Queue, task) == nil })
+	close(answer)
+	h.awaitState(r.ID, background.DeadLettered)
+	h.awaitTrue("it has its mirror", func() bool { return h.archived(r, 1) })
+}
