@@ -35,6 +35,9 @@ type house struct {
 	journal *backgroundtest.Journal
 	family  *backgroundtest.Family
 	calls   atomic.Int64 // of the handler
+
+	inspecting sync.Once
+	inspects   *asynq.Inspector
 }
 
 func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attempt) background.Result) *house {
@@ -146,7 +149,9 @@ func (h *house) awaitTrue(what string, ok func() bool) {
 }
 
 func (h *house) inspector() *asynq.Inspector {
-	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
-	h.t.Cleanup(func() { _ = i.Close() })
-	return i
+	h.inspecting.Do(func() {
+		h.inspects = asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
+		h.t.Cleanup(func() { _ = h.inspects.Close() })
+	})
+	return h.inspects
 }

@@ -106,7 +106,7 @@ func (k *mirrors) look(ctx context.Context) error {
 func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error) {
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
-	pruned := pipe.HGet(ctx, prunedKey, queue) // after the list: what is gone from it was told of before
+	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: what is gone from it was told of before
 	marker, server := readMarker(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)

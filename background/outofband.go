@@ -72,8 +72,7 @@ func (d *delivery) rerun() {
 	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != mirror(brought).Error() {
 		return
 	}
-	run := d.run
-	d.m.work.Go(func() { d.m.notice(d.m.life, run, MirrorRun) })
+	d.m.notice(d.m.life, d.run, MirrorRun)
 }
 
 // missed notices the mirrors that somebody deleted since the last look: those that

@@ -25,19 +25,20 @@ const (
 	// firstPruning bounds what a start waits for it: no death must meet an archive
 	// that is over asynq's own bounds.
 	firstPruning = 15 * time.Second
-
-	// prunedKey tells all processes, for each queue, until which death its mirrors were
-	// pruned, so that none takes them for somebody else's doing.
-	prunedKey = "recourse:pruned"
 )
 
-// prunedScript tells of a pruning, unless one that went further was told of.
+// prunedKey is where all processes are told until which death the mirrors of a queue
+// were pruned, so that none takes them for somebody else's doing.
+func prunedKey(queue string) string { return "recourse:pruned:{" + queue + "}" }
+
+// prunedScript tells of a pruning, unless one that went further was told of. A script
+// that has written is let write by a full Redis, so it deletes first.
 //
-//	KEYS prunedKey · ARGV the queue, the second of the last death whose mirror goes
+//	KEYS prunedKey · ARGV the second of the last death whose mirror goes
 var prunedScript = redis.NewScript(`
-if tonumber(ARGV[2]) > tonumber(redis.call("HGET", KEYS[1], ARGV[1]) or 0) then
-  redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])
-end
+local told = tonumber(redis.call("GET", KEYS[1]) or 0)
+redis.call("DEL", KEYS[1])
+redis.call("SET", KEYS[1], math.max(told, tonumber(ARGV[1])))
 return 1`)
 
 // first prunes before the first delivery, for as long as a start may wait.
@@ -72,7 +73,7 @@ func (k *mirrors) prune(ctx context.Context, queue string) error {
 		if len(remove) == 0 {
 			return nil
 		}
-		if err := prunedScript.Run(ctx, k.m.redis, []string{prunedKey}, queue, until).Err(); err != nil {
+		if err := prunedScript.Run(ctx, k.m.redis, []string{prunedKey(queue)}, until).Err(); err != nil {
 			return fmt.Errorf("background: tell how far the mirrors of %s are pruned: %w", queue, err)
 		}
 		if err := k.remove(ctx, queue, remove); err != nil {

@@ -96,15 +96,9 @@ func TestDeathsGoOnWhenTheArchiveIsFullOfOldMirrors(t *testing.T) {
 	d.plant(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	r.escrow.script = func(context.Context, Call) Answer { return refused() }
 	r.work()
-	s := r.mustSubmit(release(1))
-	r.atRest()
-	r.untilArchived(d, 1, onlyQueue)
-	archived, err := d.ListArchivedTasks(onlyQueue)
-	if err != nil || len(archived) != 1 {
-		t.Fatalf("%d mirrors, %v", len(archived), err)
-	}
-	info := archived[0]
-	if !strings.HasPrefix(info.ID, s.Run.String()) || !strings.Contains(info.LastErr, "account closed") {
+	_, mirror := r.mirrored(d, 1)
+	info, err := d.GetTaskInfo(onlyQueue, mirror)
+	if err != nil || !strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the mirror: %+v, %v", info, err)
 	}
 	r.sound()

@@ -175,7 +175,7 @@ func TestDeletingTheBellOfADueRunIsNoticedAndItIsRungAgain(t *testing.T) {
 	}
 	r.work()
 	s := r.mustRing(r.mustSubmit(release(1)))
-	r.until("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '400 ms' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	r.until("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '2 s' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	bell := r.count(`SELECT bell FROM recourse.runs WHERE id = $1`, s.Run.String())
 	if err := d.DeleteTask(onlyQueue, fmt.Sprint(s.Run, ".", bell)); err != nil {
 		t.Fatal(err)
