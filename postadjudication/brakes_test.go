@@ -388,19 +388,3 @@ func TestRelapsePullsTheBrakeAgain(t *testing.T) {
 	r.untilBrake(background.BrakeReleased)
 	r.sound()
 }
-
-// untilTrue waits for what the database does not tell.
-func (r *rig) untilTrue(what string, ok func() bool) {
-	r.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatal("still not so: ", what)
-		}
-	}
-}

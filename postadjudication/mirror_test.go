@@ -63,24 +63,13 @@ func (d desk) archived(t testing.TB, queue string) int {
 // untilArchived waits for the archives of the queues to hold so many mirrors in all.
 func (r *rig) untilArchived(d desk, want int, queues ...string) {
 	r.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	r.untilTrue(fmt.Sprint(want, " mirrors are archived"), func() bool {
 		n := 0
 		for _, q := range queues {
 			n += d.archived(r.t, q)
 		}
-		if n == want {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("%d mirrors, not %d", n, want)
-		}
-	}
+		return n == want
+	})
 }
 
 func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -29,15 +28,11 @@ func (r *rig) mirrored(d desk, n int) (s Submitted, mirror string) {
 	s = r.mustSubmit(release(n))
 	r.atRest()
 	r.untilArchived(d, 1, onlyQueue)
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	// A second bell would bring a mirror of its own.
+	r.untilTrue("asynq holds nothing but the archive", func() bool {
 		info, err := d.GetQueueInfo(onlyQueue)
-		if err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0 {
-			break // a second bell would have brought a mirror of its own
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("tasks are left: %+v, %v", info, err)
-		}
-	}
+		return err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0
+	})
 	r.untilLooked()
 	archived, err := d.ListArchivedTasks(onlyQueue)
 	if err != nil || len(archived) != 1 {
@@ -84,32 +79,15 @@ func TestRunningTheMirrorOfALetterIsNoticedOnceAndPaysNothing(t *testing.T) {
 		r.untilNoticed(s.Run, background.MirrorRun)
 		r.untilArchived(d, 1, onlyQueue)
 	}
-	r.settleDown(d, mirror)
+	r.untilTrue("the mirror rests", func() bool {
+		info, err := d.GetTaskInfo(onlyQueue, mirror)
+		return err == nil && info.State == asynq.TaskStateArchived
+	})
 	r.stopWork() // what is being noticed is written before this returns
 	if n, calls := r.notices(), r.escrow.totalCalls(); n != 1 || calls != 1 {
 		t.Errorf("%d receipts for one bell, %d calls", n, calls)
 	}
 	r.sound()
-}
-
-// settleDown waits until the mirror of a letter rests in the archive.
-func (r *rig) settleDown(d desk, mirror string) {
-	r.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		info, err := d.GetTaskInfo(onlyQueue, mirror)
-		if err == nil && info.State == asynq.TaskStateArchived {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("the mirror does not rest: %+v, %v", info, err)
-		}
-	}
 }
 
 func TestDeletingTheMirrorOfALetterIsNoticedAndTheLetterStaysOpen(t *testing.T) {
@@ -137,17 +115,7 @@ func TestDeletingTheMirrorOfALetterIsNoticedAndTheLetterStaysOpen(t *testing.T) 
 func (r *rig) untilLooked() {
 	r.t.Helper()
 	begun := r.Stats().MirrorLooks
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for r.Stats().MirrorLooks < begun+2 {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatal("the mirrors are not looked at")
-		}
-	}
+	r.untilTrue("the mirrors are looked at", func() bool { return r.Stats().MirrorLooks >= begun+2 })
 }
 
 func TestAFlushedRedisIsNobodysDoing(t *testing.T) {

@@ -120,19 +120,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 // untilTrying is until, over connections that may be killed.
 func (r *rig) untilTrying(what, query string, args ...any) {
 	r.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var ok bool
-		if err := r.db.QueryRow(query, args...).Scan(&ok); err == nil && ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("still not so: %s", what)
-		}
-	}
+	r.untilTrue(what, func() (ok bool) {
+		return r.db.QueryRow(query, args...).Scan(&ok) == nil && ok
+	})
 }

@@ -96,22 +96,26 @@ func (r *rig) work() *rig {
 // until waits for a condition in the database; the query gives one bool.
 func (r *rig) until(what, query string, args ...any) {
 	r.t.Helper()
+	r.untilTrue(what, func() (ok bool) {
+		if err := r.db.QueryRow(query, args...).Scan(&ok); err != nil {
+			r.t.Fatal(err)
+		}
+		return ok
+	})
+}
+
+// untilTrue waits for what the database does not tell.
+func (r *rig) untilTrue(what string, ok func() bool) {
+	r.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		var ok bool
-		if err := r.db.QueryRow(query, args...).Scan(&ok); err != nil {
-			r.t.Fatal(err)
-		}
-		if ok {
-			return
-		}
+	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatalf("still not so: %s", what)
+			r.t.Fatal("still not so: ", what)
 		}
 	}
 }
