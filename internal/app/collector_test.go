@@ -1,22 +1,41 @@
 package app
 
 import (
+	"runtime"
+	"runtime/debug"
 	gauges "runtime/metrics"
 	"testing"
+	"time"
 )
 
 // percent is the collector's as it is.
-func percent(t *testing.T) uint64 {
-	t.Helper()
+func percent() uint64 {
 	s := []gauges.Sample{{Name: "/gc/gogc:percent"}}
 	gauges.Read(s)
 	return s[0].Value.Uint64()
 }
 
+func TestRoomIsGivenWhileGarbageIsCollectedOften(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		percent     int
+		collections uint64
+		want        int
+	}{
+		{thrifty, 0, thrifty}, {thrifty, often - 1, thrifty}, {thrifty, often, roomy},
+		{roomy, often, roomy}, {roomy, seldom + 1, roomy}, {roomy, seldom, thrifty}, {roomy, 0, thrifty},
+	} {
+		if got := pace(tc.percent, tc.collections); got != tc.want {
+			t.Errorf("%d collections at %d: %d, want %d", tc.collections, tc.percent, got, tc.want)
+		}
+	}
+}
+
 // The percentage belongs to the whole process, so this test runs beside no other.
 func TestTheCollectorIsGivenRoomUnlessTheEnvironmentSays(t *testing.T) {
-	before := percent(t)
-	for value, want := range map[string]uint64{"": roomy, "50": before} {
+	const own = 77
+	defer debug.SetGCPercent(debug.SetGCPercent(own))
+	for value, want := range map[string][2]uint64{"": {roomy, thrifty}, "50": {own, own}} {
 		m := &Main{Options: Options{Private: true, Embedded: true, TimeLimit: 1}}
 		if err := m.Parse(func(name string) string {
 			if name == collectorVariable {
@@ -26,13 +45,22 @@ func TestTheCollectorIsGivenRoomUnlessTheEnvironmentSays(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		restore := m.makeRoom()
-		if got := percent(t); got != want {
-			t.Errorf("%s=%q: %d, want %d", collectorVariable, value, got, want)
-		}
+		restore := m.makeRoom(300 * time.Millisecond)
+		awaitPercent(t, want[0], runtime.GC)
+		awaitPercent(t, want[1], func() { <-time.After(20 * time.Millisecond) }) // making no garbage
 		restore()
-		if got := percent(t); got != before {
-			t.Errorf("%d afterwards, %d before", got, before)
+		if got := percent(); got != own {
+			t.Errorf("%s=%q: %d afterwards, %d before", collectorVariable, value, got, own)
+		}
+	}
+}
+
+// awaitPercent does something until the collector's percentage is as wanted.
+func awaitPercent(t *testing.T, want uint64, meanwhile func()) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); percent() != want; meanwhile() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d, want %d", percent(), want)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (m *Main) stopPages() error {
 // Run executes settlements until ctx ends, then lets running attempts finish. The
 // pages are served meanwhile and until Close.
 func (m *Main) Run(ctx context.Context) error {
-	defer m.makeRoom()()
+	defer m.makeRoom(paceEvery)()
 	return m.Service.Run(ctx)
 }
 
