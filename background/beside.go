@@ -18,8 +18,9 @@ const (
 // BellBeside rings for a run that is committed, and does not keep the caller waiting.
 // Only where Redis is slower than the commits, and too many bells ring already, does
 // the caller ring, for as long as ctx allows, and so come back more slowly. A bell
-// that fails is the sweeper's, as is one that this process took along when it died.
-// Close waits for the bells.
+// that fails is the sweeper's, as is one that this process took along when it died;
+// only a letter then goes without its mirror, which is but a picture. Close waits for
+// the bells.
 func (m *Manager) BellBeside(ctx context.Context, r Run) {
 	select {
 	case m.beside <- struct{}{}:
@@ -36,7 +37,7 @@ func (m *Manager) bellOrSweep(ctx context.Context, r Run) {
 	ctx, cancel := context.WithTimeout(ctx, bellLimit)
 	defer cancel()
 	if err := m.Bell(ctx, r); err != nil {
-		m.log.Warn("a bell failed, the sweeper will ring", zap.Stringer("run", r.ID), zap.Error(err))
+		m.log.Warn("a bell failed, the sweeper will ring if the run waits", zap.Stringer("run", r.ID), zap.Error(err))
 	}
 }
 

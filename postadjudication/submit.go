@@ -10,10 +10,11 @@ import (
 )
 
 // Submit hands over an adjudication. When it returns Created, the run is
-// committed and will execute, whatever happens to this process or to Redis. It waits
-// for Redis only where hundreds of bells do already, and for seconds at most. The error is a *FieldError (joined, one per field) for bad
-// input; any other error leaves it unknown whether the run was created: submit the
-// same again, it will be answered Deduplicated if it was.
+// committed and will execute, whatever happens to this process or to Redis. It
+// waits for Redis only where hundreds of bells do already, and for seconds at most.
+// The error is a *FieldError (joined, one per field) for bad input; any other error
+// leaves it unknown whether the run was created: submit the same again, it will be
+// answered Deduplicated if it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	sub, err := s.submission(ctx, a)
 	if err != nil {
