@@ -47,7 +47,7 @@ func (d *delivery) inquire() (again bool, err error) {
 	if interrupted {
 		return false, &handBack{at: d.m.now()}
 	}
-	if looked.Class == NotExecuted && d.run.Unheard != 0 {
+	if looked.Class == NotExecuted && d.run.CallIsOut() {
 		looked.Class = Unknown // a call is still out: nobody can prove that it will not pay
 	}
 	mv := d.m.move(receipts.Reconciled, d.run)

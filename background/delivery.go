@@ -102,6 +102,9 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 	return false, nil
 }
 
+// callsOutPause is after what time a run is tried again that has too many calls out.
+const callsOutPause = time.Minute
+
 // refused answers a claim that did not come about. It reports true when the run
 // may be claimed now.
 func (d *delivery) refused(cause error) (again bool, err error) {
@@ -119,6 +122,8 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return false, nil
 	case errors.Is(cause, ErrBraked):
 		return d.park()
+	case errors.Is(cause, ErrCallsOut):
+		return false, &handBack{at: d.m.now().Add(callsOutPause)}
 	case errors.Is(cause, ErrKeyExpired):
 		return d.inquire()
 	case errors.Is(cause, ErrSessionLost):

@@ -13,6 +13,7 @@ var (
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")
 	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
 	ErrBraked         = errors.New("background: the brake of the run's target is pulled")
+	ErrCallsOut       = errors.New("background: too many calls of the run have not come back")
 	ErrBusy           = errors.New("background: another transaction holds the case or its escrow")
 	ErrNotFound       = errors.New("background: no such run")
 	ErrUnknownFamily  = errors.New("background: no such family")

@@ -66,7 +66,7 @@ func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
 	if done.interrupted {
 		return interrupted(run, done.result, m.now()), false
 	}
-	if looked != nil && looked.Class == NotExecuted && (done.late != nil || run.Unheard != 0) {
+	if looked != nil && looked.Class == NotExecuted && (done.late != nil || run.CallIsOut()) {
 		looked = &Result{Class: Unknown}
 	}
 	if done.probe {

@@ -14,7 +14,7 @@ import (
 //	   ▲                 │ │ └───▶ dead_lettered (letter open)
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDead, ErrBraked, ErrLostGuard.
+// Errors: ErrNotDue, ErrDead, ErrBraked, ErrCallsOut, ErrReconcileFirst, ErrLostGuard.
 func (m Move) Apply(now Run) (Run, error) {
 	switch m.Fact {
 	case receipts.AttemptStarted:
@@ -53,6 +53,8 @@ func (m Move) claim(now Run) (Run, error) {
 		return now, ErrBraked
 	case now.DueAt.After(m.At):
 		return now, ErrNotDue
+	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
+		return now, ErrCallsOut
 	}
 	now.State, now.Attempt, now.Token, now.Session, now.LastMove = Running, now.Attempt+1, m.Token, m.Session, m.ID
 	if now.FirstSentAt.IsZero() {
@@ -61,14 +63,15 @@ func (m Move) claim(now Run) (Run, error) {
 	return now, nil
 }
 
-// hear takes the answer of an attempt that had ended without it, once.
+// hear takes the answer of an attempt that had ended without it. One that is not awaited
+// is refused with ErrLostGuard if it tells nothing new; that it paid is a fact, whoever
+// awaits it.
 func (m Move) hear(now Run) (Run, error) {
-	bit := Attempted(m.Run.Attempt)
-	if now.Unheard&bit == 0 {
+	back, awaited := now.withCallBack(m.Run.Attempt)
+	if !awaited && (m.Result.Class != Executed || now.Class == Executed) {
 		return now, ErrLostGuard
 	}
-	now.Unheard &^= bit
-	return m.learn(now), nil
+	return m.learn(back), nil
 }
 
 func (m Move) cancelWaiting(now Run) (Run, error) {
@@ -127,7 +130,7 @@ func (m Move) end(now Run) (Run, error) {
 		now.Recoveries++
 	}
 	if m.CallGoesOn {
-		now.Unheard |= Attempted(now.Attempt)
+		now = now.withCallOut(now.Attempt)
 	}
 	if m.Result.Failure != nil {
 		now.Failure = m.Result.Failure

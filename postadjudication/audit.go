@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -289,6 +290,7 @@ func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
 				r.State, r.Letter, r.Attempt, r.BudgetSpent, r.Recoveries, r.Class,
 				told.State, told.Letter, told.Attempts, told.BudgetSpent, told.Recoveries, told.Class)
 		}
+		auditCalls(a, r, told)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
 			a.fail(InvariantBudgets, "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
@@ -304,6 +306,20 @@ func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
 	}
 	if h.UnknownOpen != runs[0].Run.UnknownOpen {
 		a.fail(InvariantFold, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+	}
+}
+
+// auditCalls compares the calls of a run that are stored as outstanding with its receipts.
+func auditCalls(a *Audit, r background.Run, told receipts.RunHistory) {
+	for _, attempt := range told.OutstandingCalls() {
+		if !slices.Contains(r.OutstandingCalls, attempt) {
+			a.fail(InvariantFold, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
+		}
+	}
+	for _, attempt := range r.OutstandingCalls {
+		if !told.MayBeOut(attempt) {
+			a.fail(InvariantFold, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
+		}
 	}
 }
 

@@ -103,7 +103,7 @@ func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.CaseRuns(ctx, r.Tenant, r.Case)
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
-		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.Unheard != 0
+		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
 	}), err
 }
 

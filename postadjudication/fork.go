@@ -204,7 +204,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 // executed under the old key.
 func (f *family) newKey(s *postgres.Snapshot) bool {
 	replayer, ok := f.executor.(FailureReplayer)
-	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.Unheard != 0 {
+	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() {
 		return false
 	}
 	// Calls of runs that have ended come back, and no more are made: it does not matter

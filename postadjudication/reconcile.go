@@ -74,7 +74,7 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
 	defer cancel()
 	found := s.settlements.Lookup(ctx, seen.Run)
-	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.Unheard != 0 {
+	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.CallIsOut() {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)
 		return CaseStatus{}, no

@@ -79,7 +79,7 @@ func (s *Service) ruleGate(r *ruling, f postgres.Filed, replays int, at time.Tim
 			return GateMarked
 		}
 		return ""
-	case f.Run.Class != NotExecuted || f.Run.UnknownOpen > 0 || f.Run.Unheard != 0:
+	case f.Run.Class != NotExecuted || f.Run.UnknownOpen > 0 || f.Run.CallIsOut():
 		return GateMayBeExecuted
 	case f.Desk.Held:
 		return GateHeld

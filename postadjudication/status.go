@@ -30,8 +30,12 @@ type Status struct {
 	ReasonCode  string              `json:"reason_code,omitempty"`
 	Error       *background.Failure `json:"error,omitempty"`
 	CancelAsked bool                `json:"cancel_asked,omitempty"`
-	Policy      retrypolicy.Policy  `json:"policy"`
-	Dispatch    string              `json:"dispatch_reference"`
+	// OutstandingCalls are the attempts that ended while their call went on and that have not
+	// answered since. With MaxOutstandingCalls of them the run is not claimed: WaitsFor says so.
+	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
+	WaitsFor         string             `json:"waits_for,omitempty"` // why a run that waits is not claimed when it is due; often empty
+	Policy           retrypolicy.Policy `json:"policy"`
+	Dispatch         string             `json:"dispatch_reference"`
 
 	// Where the run comes from and where it went.
 
@@ -42,6 +46,10 @@ type Status struct {
 	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
 	RuleReplays
 }
+
+// WaitsForCalls is the WaitsFor of a run of which so many calls have not come back that no
+// more are made.
+const WaitsForCalls = "outstanding_calls"
 
 // CaseStatus is everything about one transaction receipt.
 type CaseStatus struct {
@@ -94,10 +102,13 @@ func statusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,
 		Attempts: r.Attempt, BudgetSpent: r.BudgetSpent, Recoveries: r.Recoveries, Class: r.Class, ReasonCode: r.Reason, Error: r.Failure,
-		CancelAsked: r.CancelAsked, Policy: r.Policy, Dispatch: dispatchReference(r),
+		CancelAsked: r.CancelAsked, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: dispatchReference(r),
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt
+		if len(r.OutstandingCalls) >= background.MaxOutstandingCalls {
+			out.WaitsFor = WaitsForCalls
+		}
 	}
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt

@@ -70,6 +70,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optInteger("attempts", int64(p.Attempts))
 	c.optInteger("budget_spent", int64(p.BudgetSpent))
 	c.optText("bulk", p.Bulk)
+	c.optText("call", p.Call)
 	c.optText("changes", p.Changes)
 	c.optText("content_digest", p.ContentDigest)
 	c.optText("currency", p.Currency)

@@ -149,7 +149,8 @@ func (f *folder) ended(run *RunHistory, e Entry) error {
 			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.Attempts)
 		}
 		a := &run.Attempt[run.Attempts-1]
-		a.EndedAt, a.EndedBy, a.Class = e.At, e.Subtype, e.Payload.AttemptClass
+		a.EndedAt, a.EndedBy, a.Class, a.Call = e.At, e.Subtype, e.Payload.AttemptClass, e.Payload.Call
+		a.CutShort = e.Payload.Error.Type == FailureTimeout || e.Payload.Error.Type == FailureInterrupted
 	} else if !run.waits() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
 		return errors.New("no attempt is open: the run is " + run.State)
 	}
@@ -186,6 +187,7 @@ func (f *folder) answeredLate(run *RunHistory, e Entry) error {
 	if n < 1 || n > run.Attempts || run.Attempt[n-1].EndedBy == "" {
 		return fmt.Errorf("attempt %d has not ended", n)
 	}
+	run.Attempt[n-1].CameBack = true
 	if e.Payload.OutcomeClass == "" {
 		return nil
 	}

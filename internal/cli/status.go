@@ -151,6 +151,18 @@ func attemptsOf(trail []receipts.Receipt) []attempt {
 	return out
 }
 
+// callsOut tells of the calls of a run that have not come back, and what that keeps it from.
+func callsOut(r postadjudication.Status) string {
+	n := len(r.OutstandingCalls)
+	switch {
+	case n == 0:
+		return ""
+	case r.WaitsFor == postadjudication.WaitsForCalls:
+		return fmt.Sprintf(", not called: %d calls have not come back", n)
+	}
+	return ", " + plural(n, "call") + " out"
+}
+
 func showCase(s *screen.Screen, a caseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
@@ -179,6 +191,7 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
+		state += callsOut(r)
 		if n := len(r.Parents); n > 0 {
 			state += ", fork of " + r.Parents[n-1].String()
 		}

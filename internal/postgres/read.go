@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -17,7 +18,7 @@ import (
 // snapshotSQL reads runs with their cases; a WHERE clause follows it.
 const snapshotSQL = `
 SELECT r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
-  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.unheard, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
   r.reason AS why, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
@@ -46,7 +47,7 @@ type row struct {
 	Class        string
 	Token        uuid.NullUUID
 	SessionID    uuid.NullUUID
-	Unheard      int64
+	Outstanding  pq.Int32Array
 	LastMove     uuid.UUID
 	CancelAsked  bool
 	CancelBy     string
@@ -90,7 +91,7 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 	return rows.Scan(append([]any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
 		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
-		&r.SessionID, &r.Unheard, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
+		&r.SessionID, &r.Outstanding, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
 		&r.Why, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
@@ -107,11 +108,14 @@ func (r *row) snapshot() (Snapshot, error) {
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
 		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
 		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
-		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, Unheard: uint64(r.Unheard), LastMove: r.LastMove, CancelAsked: r.CancelAsked,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen,
 	}
 	copy(run.Operation[:], r.OperationKey)
+	for _, attempt := range r.Outstanding {
+		run.OutstandingCalls = append(run.OutstandingCalls, int(attempt))
+	}
 	if r.DeadAt.Valid {
 		run.DeadAt = r.DeadAt.Time.UTC()
 	}

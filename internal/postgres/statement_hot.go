@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lib/pq/oid"
 
@@ -18,7 +19,7 @@ import (
 // It claims nothing while any brake is held: which runs a brake bars is for moveSQL
 // to say, and a claim that is not written here is tried there.
 //
-//	$1 sessions that claim · $2..$41 moves, one row each; the widest column first, after
+//	$1 sessions that claim · $2..$40 moves, one row each; the widest column first, after
 //	which the driver's buffer has to grow least
 //	returns the numbers of the rows that were written
 const hotSQL = `
@@ -28,11 +29,11 @@ WITH alive AS MATERIALIZED (
   SELECT b.*, c.tenant
   FROM unnest($2::text[],$3::uuid[],$4::bigint[],$5::bytea[],$6::bytea[],$7::text[],$8::text[],$9::text[],$10::text[],$11::bigint[],$12::bigint[],$13::bigint[],$14::bigint[],
     $15::int[],$16::timestamptz[],$17::uuid[],$18::text[],$19::int[],$20::uuid[],$21::bool[],$22::text[],$23::text[],$24::int[],$25::int[],$26::int[],$27::text[],
-    $28::uuid[],$29::uuid[],$30::uuid[],$31::bigint[],$32::timestamptz[],$33::timestamptz[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],$39::text[],
-    $40::text[],$41::timestamptz[]) WITH ORDINALITY
+    $28::uuid[],$29::uuid[],$30::uuid[],$31::timestamptz[],$32::timestamptz[],$33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],
+    $39::text[],$40::timestamptz[]) WITH ORDINALITY
   AS b(body,case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
     run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,
-    unheard,due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
+    due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
@@ -46,7 +47,7 @@ WITH alive AS MATERIALIZED (
 ), r AS (
   UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), letter = b.letter,
     holds = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
-    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, unheard = b.unheard, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
+    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
     reason = b.why, error_type = b.error_type, error_code = b.error_code, error_text = b.error_text
   FROM ok b WHERE r.id = b.run
 ), i AS (
@@ -63,18 +64,20 @@ var (
 	hotColumns = newBinaryLayout(
 		oid.T_text, oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
 		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
-		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
+		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_timestamptz, oid.T_timestamptz,
 		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 	)
 )
 
 // hot reports whether hotSQL can write a change: it moves one run and its case,
-// and leaves alone what only a submission, a fork or a part payment changes.
+// and leaves alone what only a submission, a fork, a part payment, a call that is left
+// outstanding or one that comes back changes.
 func (s *sealed) hot() bool {
 	before, after := &s.Before.Case, &s.After.Case
 	return s.single() && len(s.Others) == 0 && s.New == nil && s.Commits == 0 &&
 		fixed(&before.State) == fixed(&after.State) && before.Holder == after.Holder && before.Epoch == after.Epoch &&
-		before.Content == after.Content && before.Submission == after.Submission
+		before.Content == after.Content && before.Submission == after.Submission &&
+		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)
 }
 
 // single reports whether the change leaves one receipt, of its run.
@@ -138,7 +141,6 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.id(after.Token)
 	c.id(after.Session)
 	c.id(after.LastMove)
-	c.int8(int64(after.Unheard))
 	c.time(after.DueAt)
 	c.time(after.DeadAt)
 	c.str(after.Reason)

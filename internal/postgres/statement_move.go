@@ -35,10 +35,10 @@ WITH b AS MATERIALIZED (
 ), u AS MATERIALIZED (
   SELECT * FROM unnest($27::uuid[],$28::uuid[],$29::text[],$30::int[],$31::uuid[],$32::bool[],
     $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
-    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::bigint[])
+    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::text[])
   AS t(run,case_id,state,attempt,token,cancel_seen,
     new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
-    why,error_type,error_code,error_text,session,unheard)
+    why,error_type,error_code,error_text,session,outstanding_calls)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
@@ -75,7 +75,7 @@ WITH b AS MATERIALIZED (
 ), r AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
     holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
-    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, unheard = u.unheard, last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
+    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, outstanding_calls = u.outstanding_calls::int[], last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
     reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
@@ -237,7 +237,7 @@ func addRun(c *columns, before, after *background.Run) {
 	c.str(f.Code)
 	c.str(f.Message)
 	c.id(after.Session)
-	c.int(int64(after.Unheard))
+	c.ints(after.OutstandingCalls)
 }
 
 func addNewRun(c *columns, r background.Run) {
