@@ -29,7 +29,7 @@ type admission struct {
 
 // open decides as if the case did not exist.
 func (a admission) open() (postgres.Change, error) {
-	state, effect, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
+	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -39,7 +39,7 @@ func (a admission) open() (postgres.Change, error) {
 	}
 	run := a.newRun(a.kase, 0)
 	return postgres.Change{
-		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
+		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Reserve: true,
 		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
 	}, nil
@@ -100,7 +100,7 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 	if higher {
 		fact = settlement.Readjudicated
 	}
-	state, effect, err := settlement.Apply(s.Case.State, a.event(fact))
+	state, _, err := settlement.Apply(s.Case.State, a.event(fact))
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -122,7 +122,7 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
 	return postgres.Change{
-		Move: a.move, Before: s, After: &after, New: &run, Commits: effect.Committed, Reserve: true,
+		Move: a.move, Before: s, After: &after, New: &run, Reserve: true,
 		Drafts: append(drafts, a.submitted(run, after.Case, higher)),
 	}, nil
 }

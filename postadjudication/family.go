@@ -25,6 +25,7 @@ type family struct {
 	limit    time.Duration
 	now      func() time.Time
 	handlers *handlers
+	escrows  *escrowKeeper
 }
 
 func (f *family) Name() string             { return Family }
@@ -157,13 +158,20 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 		return recordNotice(ctx, f.journal, m)
 	}
 	var around *siblings
+	var excess int64
 	for {
-		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (postgres.Change, error) {
+		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
 			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
-				return decideLate(m, s, around)
+				ch, err = decideLate(m, s, around)
+			} else {
+				ch, err = f.decide(m, s, around)
 			}
-			return f.decide(m, s, around)
+			excess = excessIn(&ch)
+			return ch, err
 		}))
+		if err == nil && excess > 0 {
+			f.escrows.excess(&s.Case, s.Run.ID, excess)
+		}
 		if !errors.Is(err, errSiblings) {
 			return s.Run, err
 		}
@@ -197,7 +205,7 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: p}}
 	drafts = append(drafts, moneyDrafts(&m, run.ID, run.Attempt, effect)...)
-	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
+	return postgres.Change{Move: m.ID, Before: s, After: after, Drafts: drafts}, nil
 }
 
 // onExecuted ends a run whose payment was learned while it ran: whatever this attempt

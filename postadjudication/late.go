@@ -84,7 +84,7 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 		if state, effect, err = settleLate(m, s, around); err != nil {
 			return change, err
 		}
-		change.After.Case.State, change.Commits = state, effect.Committed
+		change.After.Case.State = state
 		p.Outcome = string(state.Adjudication)
 		if state != s.Case.State {
 			p.Settlement = snapshotOf(state)

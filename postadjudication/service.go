@@ -69,6 +69,7 @@ type Service struct {
 	subscribers *subscribers
 	bulks       *bulkRunner
 	ruler       *ruler
+	escrows     *escrowKeeper
 	grace       time.Duration
 	log         *zap.Logger
 	clock       func() time.Time
@@ -110,6 +111,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.handlers = &handlers{service: s, of: c.handledBy}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
+	s.escrows = newEscrowKeeper(journal, c.Logger)
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
@@ -120,7 +122,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers, escrows: s.escrows}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -211,6 +213,7 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
 	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
 	sequencing.Go(func() { s.keepPruning(numbering) })
+	sequencing.Go(func() { s.escrows.run(numbering) })
 	sequencing.Go(func() { s.bulks.run(ctx) })
 	sequencing.Go(func() { s.ruler.run(ctx) })
 	defer sequencing.Wait()

@@ -303,3 +303,75 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 	}
 	first.sound()
 }
+
+// A transaction that named an escrow with a wrong sum and was rolled back leaves the
+// escrow to be corrected, also by the next transaction.
+func TestSubmitTxCorrectsAnEscrowThatNobodyUses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	submitTx := func(a Adjudication, end func(*sql.Tx) error) Reply {
+		tx, err := r.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.SubmitTx(ctx, tx, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+		return s.Reply
+	}
+	wrong := release(1)
+	wrong.Held = euros(5000)
+	if reply := submitTx(wrong, (*sql.Tx).Rollback); reply != Created {
+		t.Fatalf("the wrong sum: %s", reply)
+	}
+	if reply := submitTx(release(1), (*sql.Tx).Rollback); reply != Created {
+		t.Errorf("the right sum, rolled back: %s", reply)
+	}
+	if reply := submitTx(release(1), (*sql.Tx).Commit); reply != Created {
+		t.Errorf("the right sum: %s", reply)
+	}
+	wrong.TransactionReceiptID = "txr_2"
+	if reply := submitTx(wrong, (*sql.Tx).Commit); reply != EscrowMismatch {
+		t.Errorf("a wrong sum of an escrow in use: %s", reply)
+	}
+	r.work().atRest()
+	r.sound()
+}
+
+// An escrow that Postgres has lost, as in a failover to a standby that was behind, is
+// named again by whoever submits next, though this process remembers it.
+func TestAnEscrowThatPostgresLostIsNamedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lose := func() {
+		t.Helper()
+		for _, table := range []string{"outbox", "receipts", "operations", "runs", "cases", "escrows"} {
+			if _, err := r.db.Exec(`ALTER TABLE recourse.` + table + ` DISABLE TRIGGER USER; DELETE FROM recourse.` + table + `; ALTER TABLE recourse.` + table + ` ENABLE TRIGGER USER`); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.mustSubmit(release(1))
+	lose()
+	if s := r.mustSubmit(release(1)); s.Reply != Created {
+		t.Errorf("submitted again: %s", s.Reply)
+	}
+	lose()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := r.SubmitTx(context.Background(), tx, release(1)); err != nil || s.Reply != Created {
+		t.Errorf("submitted again in a transaction: %s, %v", s.Reply, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.work().atRest()
+	r.sound()
+}

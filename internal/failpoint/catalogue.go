@@ -18,6 +18,7 @@ const (
 	Open    = "open"       // a case with its first run
 	Escrow  = "escrow"     // an escrow that nobody has named before
 	Correct = "correct"    // another sum of an escrow that no case has used
+	Fold    = "fold"       // the open deltas of escrows are added to their rows
 	Ask     = "ask-cancel" // the mark on a running run
 	Ring    = "ring"       // the number of a bell
 	Enlist  = "enlist"     // a session begins

@@ -31,7 +31,7 @@ func (j *Journal) flushOpens(rows []*sealed) []answer[opened] {
 		func(rows []*sealed) ([]opened, error) { return j.applyFresh(ctx, rows) },
 		func(_ *sealed, o opened) bool { return o.verdict == lost },
 		func(rows []*sealed) ([]opened, error) {
-			if err := j.ensureEscrows(ctx, rows); err != nil {
+			if _, err := j.ensureEscrows(ctx, rows); err != nil {
 				return nil, err
 			}
 			return applyOpens(ctx, j.open, "", rows)

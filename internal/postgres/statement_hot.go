@@ -13,7 +13,8 @@ import (
 )
 
 // hotSQL writes the moves that nearly all moves are: one run of one case, one
-// receipt, and nothing of the escrow. All guards sit in ok, which locks the newest
+// receipt, and no reservation. What the move adds to or frees from the escrow, by the
+// sums of its case before and after it, is inserted as a delta. All guards sit in ok, which locks the newest
 // case and run of each row and never waits; nothing behind it can fail for one row.
 //
 // It claims nothing while any brake is held: which runs a brake bars is for moveSQL
@@ -26,7 +27,7 @@ const hotSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
-  SELECT b.*, c.tenant
+  SELECT b.*, c.tenant, c.escrow_id, b.reserved + b.released + b.refunded - c.reserved - c.released - c.refunded AS delta
   FROM unnest($2::text[],$3::uuid[],$4::bigint[],$5::bytea[],$6::bytea[],$7::text[],$8::text[],$9::text[],$10::text[],$11::bigint[],$12::bigint[],$13::bigint[],$14::bigint[],
     $15::int[],$16::timestamptz[],$17::uuid[],$18::text[],$19::int[],$20::uuid[],$21::bool[],$22::text[],$23::text[],$24::int[],$25::int[],$26::int[],$27::text[],
     $28::uuid[],$29::uuid[],$30::uuid[],$31::timestamptz[],$32::timestamptz[],$33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],
@@ -55,6 +56,8 @@ WITH alive AS MATERIALIZED (
   SELECT case_id, seq + 1, run, tenant, source, subtype, actor, at, body, new_link FROM ok
 ), p AS (
   INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(seq + 1) FROM ok GROUP BY tenant
+), d AS (
+  INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT escrow_id, case_id, seq + 1, delta FROM ok WHERE delta <> 0
 )
 SELECT n, seq FROM ok`
 
@@ -70,11 +73,11 @@ var (
 )
 
 // hot reports whether hotSQL can write a change: it moves one run and its case,
-// and leaves alone what only a submission, a fork, a part payment, a call that is left
-// outstanding or one that comes back changes.
+// and leaves alone what only a submission, a fork, a call that is left outstanding or
+// one that comes back changes.
 func (s *sealed) hot() bool {
 	before, after := &s.Before.Case, &s.After.Case
-	return s.single() && len(s.Others) == 0 && s.New == nil && s.Commits == 0 &&
+	return s.single() && len(s.Others) == 0 && s.New == nil && !s.Reserve &&
 		fixed(&before.State) == fixed(&after.State) && before.Holder == after.Holder && before.Epoch == after.Epoch &&
 		before.Content == after.Content && before.Submission == after.Submission &&
 		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)

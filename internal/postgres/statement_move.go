@@ -13,11 +13,13 @@ import (
 )
 
 // moveSQL writes moves of existing cases: the case, its runs, a new run, the
-// escrow and the receipts, all or nothing per case.
+// receipts, and what the escrow has committed, all or nothing per case.
 //
 // Every guard sits in kc and kr, which lock the newest rows, cases before runs
-// before escrows, each by id; the only further condition is room in the escrow,
-// decided in fit on its locked row. Nothing behind fit can fail for one row.
+// before escrows, each by id; the only further condition is room in the escrow for
+// a reservation, decided in fit on its locked row. Nothing behind fit can fail for
+// one row. Only a reservation locks the escrow, and folds its deltas: what else a
+// move adds or frees is inserted as a delta.
 // A claim also needs its session, locked so that it is not declared lost meanwhile,
 // and no brake that bars the run.
 // With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
@@ -60,12 +62,16 @@ WITH b AS MATERIALIZED (
   SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
   WHERE coalesce(l.locked, 0) = b.runs
 ), e AS MATERIALIZED (
-  SELECT e.id, e.held - e.committed AS free FROM recourse.escrows e
-  WHERE e.id IN (SELECT escrow_id FROM ok WHERE commits <> 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+  SELECT e.id, e.held, e.committed FROM recourse.escrows e
+  WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND commits > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), room AS MATERIALIZED (
+  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM e
 ), fit AS MATERIALIZED (
-  SELECT ok.*, NOT ok.reserve OR ok.commits <= 0 OR
-      sum(CASE WHEN ok.reserve THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= e.free AS fits
-  FROM ok LEFT JOIN e ON e.id = ok.escrow_id WHERE ok.commits = 0 OR e.id IS NOT NULL
+  SELECT ok.*, NOT (ok.reserve AND ok.commits > 0) OR
+      sum(CASE WHEN ok.reserve AND ok.commits > 0 THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free AS fits
+  FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
 ), c AS (
   UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, progression = f.progression, reason_code = f.reason_code, reason = f.reason,
     lifecycle = f.lifecycle, adjudication = f.adjudication, generation = f.generation, asked = f.asked, moved = f.moved, reserved = f.reserved,
@@ -90,7 +96,12 @@ WITH b AS MATERIALIZED (
   JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
-  FROM (SELECT f.escrow_id, sum(f.commits) AS delta FROM fit f WHERE f.fits AND f.commits <> 0 GROUP BY 1) s WHERE e.id = s.escrow_id
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.commits FROM fit f WHERE f.fits AND f.reserve AND f.commits > 0) d GROUP BY 1) s
+  WHERE e.id = s.escrow_id
+), nd AS (
+  INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta)
+  SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT t.* FROM unnest($63::uuid[],$64::bigint[],$65::uuid[],$66::text[],$67::text[],$68::text[],$69::text[],$70::timestamptz[],$71::text[],$72::bytea[])
@@ -117,6 +128,7 @@ const (
 	lost         verdict = iota // a guard did not hold, or the row was locked by another transaction
 	written                     // committed, or part of the caller's transaction
 	overHeld                    // the escrow has no room for it; decided on its locked row
+	crowded                     // there is no room for it behind those before it in its batch
 	mismatched                  // the escrow holds another sum or currency
 	alreadyThere                // the case to be opened exists
 )
@@ -207,7 +219,7 @@ func addCase(c *columns, ch *sealed) {
 	} else {
 		c.int(after.Escrow)
 	}
-	c.int(ch.Commits)
+	c.int(ch.commits())
 	c.bool(ch.Reserve)
 }
 

@@ -105,12 +105,12 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (ope
 		return new(Snapshot), err
 	}
 	o, err := do(row)
-	if err == nil && (o.verdict == lost || o.verdict == overHeld) {
+	if err == nil && (o.verdict == lost || o.verdict == crowded) {
 		o, err = j.openAlone(ctx, row)
 	}
 	if err == nil && o.verdict == mismatched {
 		var corrected bool
-		if corrected, err = j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
+		if corrected, err = correctEscrow(ctx, j.hot, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
 			o, err = j.openAlone(ctx, row)
 		}
 	}
@@ -158,7 +158,7 @@ func openedAs(row *sealed, o opened) (*Snapshot, error) {
 
 // openAlone opens a case whose subject or escrow another transaction holds: it
 // waits for it, two seconds at most. It also decides alone what did not fit into
-// its escrow in company.
+// its escrow behind others of its batch.
 func (j *Journal) openAlone(ctx context.Context, row *sealed) (opened, error) {
 	if !j.openLane.enter(ctx) {
 		return opened{}, ErrBusy
@@ -166,7 +166,7 @@ func (j *Journal) openAlone(ctx context.Context, row *sealed) (opened, error) {
 	defer j.openLane.leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
+	if _, err := j.renameEscrow(ctx, row); err != nil {
 		return opened{}, unavailable(err)
 	}
 	defer j.announce()
@@ -230,29 +230,41 @@ func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot,
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
+	if _, err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
 		return new(Snapshot), unavailable(err)
 	}
-	for correct := true; ; correct = false {
-		out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
-		if err != nil {
-			return new(Snapshot), unavailable(err)
-		}
-		if out[0].verdict == mismatched && correct {
-			if done, err := j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err != nil || done {
-				if err != nil {
-					return new(Snapshot), err
-				}
-				continue
-			}
-		}
-		if v := out[0].verdict; v == overHeld || v == mismatched {
-			if err := j.absent(ctx, tx, ch.After.Case); err != nil {
-				return new(Snapshot), err
-			}
-		}
-		return openedAs(row, out[0])
+	o, err := openOnce(ctx, tx, row)
+	again := false
+	switch {
+	case err != nil:
+	case o.verdict == mismatched:
+		// The opening statement has locked the escrow for this transaction, which alone can
+		// correct it now.
+		again, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opens)
+	case o.verdict == lost:
+		again, err = j.renameEscrow(ctx, row)
 	}
+	if err == nil && again {
+		o, err = openOnce(ctx, tx, row)
+	}
+	if err != nil {
+		return new(Snapshot), unavailable(err)
+	}
+	if v := o.verdict; v == overHeld || v == mismatched {
+		if err := j.absent(ctx, tx, ch.After.Case); err != nil {
+			return new(Snapshot), err
+		}
+	}
+	return openedAs(row, o)
+}
+
+// openOnce opens a case in the caller's transaction, without waiting.
+func openOnce(ctx context.Context, tx *sql.Tx, row *sealed) (opened, error) {
+	out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
+	if err != nil {
+		return opened{}, err
+	}
+	return out[0], nil
 }
 
 func readCommitted(ctx context.Context, tx *sql.Tx) error {

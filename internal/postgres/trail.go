@@ -119,14 +119,6 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 	}
 }
 
-// Escrows lists a tenant's escrows.
-func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) {
-	var out []Escrow
-	err := j.reads.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, breached
-		FROM recourse.escrows WHERE tenant = $1 ORDER BY reference`, tenant)
-	return out, err
-}
-
 // Tenants lists the tenants that have cases, or anything that should have one.
 func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
