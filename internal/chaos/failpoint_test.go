@@ -112,6 +112,10 @@ var transitions = map[string]transition{
 		waits: 3 * time.Second,
 	},
 	string(receipts.ConservationBreach): {lead: submits("ok", worker.Lies)},
+	failpoint.Fold: { // of what was paid beyond the reservation
+		lead: submits("ok", worker.Lies),
+		ends: `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`,
+	},
 	string(receipts.Cancelled): {
 		lead: func(s *stage, h *hand) {
 			s.submit(h, adjudication(1, "retryable,ok", ""))
