@@ -156,7 +156,7 @@ func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
 		}
 		mv := m.move(receipts.AnsweredLate, run)
 		mv.Result = res
-		after, err := m.write(f, mv)
+		after, err := m.record(f, mv)
 		if errors.Is(err, ErrLostGuard) {
 			return // told before
 		}

@@ -25,7 +25,7 @@ func (d *delivery) claim() (started time.Time, err error) {
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()
 	run, err := d.m.write(d.family, mv)
-	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) {
+	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) {
 		return time.Time{}, err
 	}
 	d.run = run
@@ -62,6 +62,8 @@ func (d *delivery) inquire() (again bool, err error) {
 		return false, errUnavailable
 	case errors.Is(err, ErrLostGuard):
 		return true, nil // the run changed meanwhile: the claim finds out
+	case errors.Is(err, ErrUnreadable), errors.Is(err, ErrNotFound):
+		return d.refused(err)
 	case err != nil:
 		d.run = after
 		return d.refused(err)

@@ -9,10 +9,11 @@ import (
 
 // Failure types that the manager itself gives.
 const (
-	FailurePanic       = "panic"                     // the handler or the lookup panicked
-	FailureTimeout     = receipts.FailureTimeout     // the call took longer than its family's time limit
-	FailureInterrupted = receipts.FailureInterrupted // the process shut down, was lost, or was in doubt meanwhile
-	FailureUnspecified = "unspecified"               // the handler failed and did not say how
+	FailurePanic        = "panic"                     // the handler or the lookup panicked
+	FailureTimeout      = receipts.FailureTimeout     // the call took longer than its family's time limit
+	FailureInterrupted  = receipts.FailureInterrupted // the process shut down, was lost, or was in doubt meanwhile
+	FailureUnrecordable = "unrecordable"              // the outcome has values that can't be written
+	FailureUnspecified  = "unspecified"               // the handler failed and did not say how
 )
 
 // ReasonProbe marks the end of an attempt that a pulled brake let through.

@@ -9,6 +9,8 @@ import (
 	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // delivery carries one run as far as one asynq task can: through its attempts and
@@ -124,6 +126,10 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return d.park()
 	case errors.Is(cause, ErrCallsOut):
 		return false, &handBack{at: d.m.now().Add(callsOutPause)}
+	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
+		return false, &handBack{at: d.m.now().Add(unreadablePause)}
+	case errors.Is(cause, ErrUnrecordable):
+		return false, d.bury(cause)
 	case errors.Is(cause, ErrKeyExpired):
 		return d.inquire()
 	case errors.Is(cause, ErrSessionLost):
@@ -138,6 +144,19 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 	}
 	d.m.log.Warn("a run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(cause))
 	return false, &handBack{at: d.m.now().Add(time.Minute)}
+}
+
+// bury ends a run that can't be claimed, for the values of it: a person has to look.
+func (d *delivery) bury(cause error) error {
+	mv := d.m.move(receipts.DeadLettered, d.run)
+	mv.Reason, mv.Result.Failure = ReasonUnrecordable, unrecordable(Result{}, cause)
+	after, err := d.m.write(d.family, mv)
+	if err != nil {
+		d.m.log.Error("a run can neither be claimed nor ended", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
+		return &handBack{at: d.m.now().Add(time.Minute)}
+	}
+	d.run = after
+	return mirror(after)
 }
 
 // park lets go of a run whose brake is pulled: its bell is acknowledged, and whoever

@@ -14,7 +14,13 @@ var (
 	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
 	ErrBraked         = errors.New("background: the brake of the run's target is pulled")
 	ErrCallsOut       = errors.New("background: too many calls of the run have not come back")
-	ErrBusy           = errors.New("background: another transaction holds the case or its escrow")
-	ErrNotFound       = errors.New("background: no such run")
-	ErrUnknownFamily  = errors.New("background: no such family")
+	// ErrUnreadable: this program can't read the run, as one of a newer version. Nothing
+	// was written; a program that can read it goes on with it.
+	ErrUnreadable = errors.New("background: the run can't be read by this program")
+	// ErrUnrecordable: the move, or what follows from it, has values that can't be written.
+	// Nothing was written, and the same move never will be.
+	ErrUnrecordable  = errors.New("background: the move can't be recorded for its values")
+	ErrBusy          = errors.New("background: another transaction holds the case or its escrow")
+	ErrNotFound      = errors.New("background: no such run")
+	ErrUnknownFamily = errors.New("background: no such family")
 )

@@ -30,7 +30,7 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 			looked = &answer
 			end, _ = m.ending(run, done, looked)
 		}
-		after, err := m.write(f, m.endMove(run, end, done))
+		after, err := m.record(f, m.endMove(run, end, done))
 		switch {
 		case err == nil:
 			return m.settleKnown(f, after, end.result)
@@ -45,6 +45,22 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 		m.tell(f, run, done)
 		return after, errLost
 	}
+}
+
+// record writes how an attempt ended, in a narrower form where the values of it can't be
+// written: so the outcome of one run never keeps the process from the others.
+func (m *Manager) record(f Family, mv Move) (Run, error) {
+	after, err := m.insist(f, mv)
+	for form := 1; errors.Is(err, ErrUnrecordable); form++ {
+		m.unrecordable.Add(1)
+		m.log.Error("what became of an attempt can't be recorded as it is, its run is left to a person", zap.Stringer("run", mv.Run.ID),
+			zap.Int("attempt", mv.Run.Attempt), zap.String("class", string(mv.Result.Class)), zap.Int64("moved", mv.Result.Moved), zap.Error(err))
+		if form > narrowest && !sleep(m.life, unreadablePause) {
+			return Run{}, errClosed
+		}
+		after, err = m.insist(f, mv.narrowed(m.cfg.NewID(), form, err))
+	}
+	return after, err
 }
 
 // tell records what a call told whose attempt somebody else had ended, as when this

@@ -70,6 +70,7 @@ type Manager struct {
 	braker  *braker
 
 	waiting, abandoned atomic.Int64
+	unrecordable       atomic.Uint64
 	running            atomic.Int64
 
 	started   atomic.Bool

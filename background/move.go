@@ -32,6 +32,7 @@ const (
 	ReasonNonRetryableType = "non_retryable_type"
 	ReasonOutcomeUnknown   = "outcome_unknown"
 	ReasonPoisonPill       = "poison_pill"
+	ReasonUnrecordable     = "unrecordable" // what became of it can't be written as it is: see its failure
 )
 
 // Spend says which budget the end of an attempt takes from.

@@ -132,16 +132,24 @@ func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
 	if cut || ctx.Err() != nil {
 		return
 	}
-	after, err := f.Record(ctx, o.ending(s, r, looked))
+	mv := o.ending(s, r, looked)
+	after, err := f.Record(ctx, mv)
+	for form := 1; errors.Is(err, ErrUnrecordable) && form <= narrowest; form++ {
+		o.m.unrecordable.Add(1)
+		mv = mv.narrowed(o.m.cfg.NewID(), form, err)
+		after, err = f.Record(ctx, mv)
+	}
 	switch {
 	case errors.Is(err, ErrLostGuard):
 		return // another observer was first, or the process lives and ended it
+	case errors.Is(err, ErrUnreadable):
+		return // the ledger tells of it, once; a process that can read the run ends it
 	case err != nil:
 		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
 		return
 	}
 	if o.m.cfg.OnMove != nil {
-		o.m.cfg.OnMove(o.ending(s, r, looked), after)
+		o.m.cfg.OnMove(mv, after)
 	}
 	if after.State.Waiting() {
 		if err := o.m.sweep.ring(ctx, []Run{after}); err != nil {

@@ -11,6 +11,7 @@ type Stats struct {
 	Rung          uint64 // bells rung again by the sweeper, since the start
 	Unmirrored    uint64 // mirrors of dead letters removed from asynq's archive, since the start
 	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
+	Unrecordable  uint64 // outcomes that could not be recorded as they were, since the start
 	Paused        int    // queues that somebody paused in asynq, as last seen
 }
 
@@ -26,6 +27,7 @@ func (m *Manager) Stats() Stats {
 		Rung:          m.sweep.rung.Load(),
 		Unmirrored:    m.mirrors.pruned.Load(),
 		MirrorLooks:   m.mirrors.looks.Load(),
+		Unrecordable:  m.unrecordable.Load(),
 		Paused:        len(*m.mirrors.paused.Load()),
 	}
 }

@@ -68,7 +68,7 @@ func (m Move) claim(now Run) (Run, error) {
 // awaits it.
 func (m Move) hear(now Run) (Run, error) {
 	back, awaited := now.withCallBack(m.Run.Attempt)
-	if !awaited && (m.Result.Class != Executed || now.Class == Executed) {
+	if news := m.Result.Class == Executed || m.Reason == ReasonUnrecordable; !awaited && (!news || now.Class == Executed) {
 		return now, ErrLostGuard
 	}
 	return m.learn(back), nil
@@ -113,7 +113,7 @@ func (m Move) learn(now Run) Run {
 		now.Class, now.UnknownOpen = Executed, 0
 	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
 		now.Class, now.UnknownOpen = NotExecuted, 0
-	case class == Unknown && m.Fact != receipts.AnsweredLate:
+	case class == Unknown && (m.Fact != receipts.AnsweredLate || m.Reason == ReasonUnrecordable):
 		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
 	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:
 		now.Class = NotExecuted

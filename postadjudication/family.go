@@ -102,7 +102,7 @@ func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
 // another run of the case made, as what it is a fork of: it may pay yet, whatever a
 // lookup says now. Calls of the run itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
-	all, err := f.journal.CaseRuns(ctx, r.Tenant, r.Case)
+	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
 	}), err
@@ -167,7 +167,7 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 				ch, err = f.decide(m, s, around)
 			}
 			excess = excessIn(&ch)
-			return ch, err
+			return ch, answer(err)
 		}))
 		if err == nil && excess > 0 {
 			f.escrows.excess(&s.Case, s.Run.ID, excess)

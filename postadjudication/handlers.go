@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.uber.org/zap"
@@ -49,7 +50,8 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 			if err != nil || handled {
 				return ch, err
 			}
-			return h.attach(ctx, ch, &begins)
+			ch, err = h.attach(ctx, ch, &begins)
+			return ch, answer(err)
 		})
 		if errors.Is(err, postgres.ErrHandled) && !handled {
 			h.service.log.Error("a dead letter gets no handler, its retry key is taken", zap.Stringer("run", m.Run.ID))
@@ -60,6 +62,15 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 		}
 		return s, err
 	}
+}
+
+// answer is the error of a decision as an answer: what is none of those that a move can
+// meet is about the values of the move, and to ask again would not help.
+func answer(err error) error {
+	if err == nil || background.Answered(err) || errors.Is(err, errSiblings) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
 // attach adds the handler to a change in which the run dies. A run that handles a

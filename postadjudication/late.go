@@ -24,7 +24,7 @@ func (f *family) siblingsOf(ctx context.Context, r background.Run) (*siblings, e
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.journal.CaseRuns(ctx, now.Run.Tenant, now.Case.ID)
+	all, err := f.journal.Siblings(ctx, now.Run.Tenant, now.Case.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	if holder.Operation != s.Run.Operation {
+	if holder.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
 		run.UnknownOpen = s.Run.UnknownOpen // what is unknown is so under another key
 	}
 	change := postgres.Change{Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run}}

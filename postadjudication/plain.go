@@ -84,7 +84,7 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 	s, err := f.handlers.apply(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
 		run, err := m.Apply(s.Run)
 		if err != nil {
-			return postgres.Change{}, err
+			return postgres.Change{}, answer(err)
 		}
 		return postgres.Change{
 			Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},

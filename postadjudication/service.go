@@ -92,6 +92,13 @@ var ErrSchema = postgres.ErrSchema
 // ErrNotFound means that the tenant has no such run or case.
 var ErrNotFound = background.ErrNotFound
 
+// ErrUnreadable means that the run is of a version that this program can't read. It stays
+// as it is, for a program that can.
+var ErrUnreadable = background.ErrUnreadable
+
+// ErrUnrecordable means that what was to be recorded has values that can't be: nothing was.
+var ErrUnrecordable = background.ErrUnrecordable
+
 // Open connects to Postgres, checks the schema and prepares to reach Redis. It
 // starts no work; Run does.
 func Open(ctx context.Context, c Config) (*Service, error) {

@@ -27,30 +27,32 @@ type process struct {
 
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
-	running, waiting, abandoned, failures, rung, uptime, moves, opens, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
+	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
 	return &process{
 		of: of, started: started,
-		running:     about("recourse_calls_running", "Calls of the escrow service in flight."),
-		waiting:     about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
-		abandoned:   about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
-		failures:    about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
-		rung:        about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
-		braked:      about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
-		parked:      about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
-		paused:      about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
-		unmirrored:  about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
-		pruned:      about("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
-		unpruned:    about("recourse_dead_letters_prune_failures_total", "Times that the end of a dead letter could not be announced, or the letter not be taken."),
-		unarchived:  about("recourse_dead_letters_unarchived", "Dead letters of settlements that stay beyond their retention because there is no archive."),
-		subscribers: about("recourse_letter_subscribers", "Subscribers of dead letters in this process."),
-		told:        about("recourse_letters_told_total", "Calls of subscribers of dead letters that returned."),
-		untold:      about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
-		uptime:      about("recourse_uptime_seconds", "Since this process opened its service."),
-		moves:       about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
-		opens:       about("recourse_submit_commit_rows", "New cases that shared a commit."),
+		running:      about("recourse_calls_running", "Calls of the escrow service in flight."),
+		waiting:      about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
+		abandoned:    about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
+		failures:     about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
+		rung:         about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
+		braked:       about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
+		parked:       about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
+		paused:       about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
+		unmirrored:   about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
+		pruned:       about("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
+		unpruned:     about("recourse_dead_letters_prune_failures_total", "Times that the end of a dead letter could not be announced, or the letter not be taken."),
+		unarchived:   about("recourse_dead_letters_unarchived", "Dead letters of settlements that stay beyond their retention because there is no archive."),
+		subscribers:  about("recourse_letter_subscribers", "Subscribers of dead letters in this process."),
+		told:         about("recourse_letters_told_total", "Calls of subscribers of dead letters that returned."),
+		untold:       about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
+		unreadable:   about("recourse_runs_unreadable", "Runs met within ten minutes that this process can't read, as those of a newer version: they wait for one that can."),
+		unrecordable: about("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded as they were: their runs are dead letters for a person."),
+		uptime:       about("recourse_uptime_seconds", "Since this process opened its service."),
+		moves:        about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
+		opens:        about("recourse_submit_commit_rows", "New cases that shared a commit."),
 	}
 }
 
@@ -72,6 +74,8 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.subscribers, float64(s.Subscribers))
 	gauge(p.unarchived, float64(s.Retention.Unarchived))
 	gauge(p.uptime, time.Since(p.started).Seconds())
+	gauge(p.unreadable, float64(s.Unreadable))
+	count(p.unrecordable, s.Unrecordable)
 	count(p.failures, s.WriteFailures)
 	count(p.told, s.LettersTold)
 	count(p.untold, s.LettersUntold)

@@ -86,14 +86,3 @@ func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.R
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Ring)
 	return out, res.Err()
 }
-
-func runs(ss []Snapshot, err error) ([]background.Run, error) {
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	out := make([]background.Run, len(ss))
-	for i, s := range ss {
-		out[i] = s.Run
-	}
-	return out, nil
-}

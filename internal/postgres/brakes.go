@@ -182,14 +182,17 @@ func (j *Journal) StepBrake(ctx context.Context, b background.Brake) (bool, erro
 const ofTargetWaitingSQL = snapshotSQL + `WHERE r.live AND r.state <> 'running' AND r.tenant = $1 AND r.family = $2 AND r.target = $3
   AND r.due_at <= $4 AND (r.due_at, r.id) > ($5, $6) ORDER BY r.due_at, r.id LIMIT $7`
 
-// Parked lists waiting runs of a target that are due, in order, after a cursor.
+// Parked lists waiting runs of a target that are due, in order, after a cursor, but
+// those that this program can't read.
 func (j *Journal) Parked(ctx context.Context, t background.Target, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return runs(snapshots(ctx, j.reads, ofTargetWaitingSQL, t.Tenant, t.Family, t.Name, due, after.DueAt, after.ID.String(), limit))
+	return j.readable(after, limit, byDueTime, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, j.reads, ofTargetWaitingSQL, t.Tenant, t.Family, t.Name, due, after.DueAt, after.ID.String(), limit)
+	})
 }
 
-// Runs reads runs by id.
+// Runs reads runs by id, but those that this program can't read.
 func (j *Journal) Runs(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
@@ -197,7 +200,9 @@ func (j *Journal) Runs(ctx context.Context, ids []background.RunID) ([]backgroun
 	for _, id := range ids {
 		c.id(id)
 	}
-	return runs(snapshots(ctx, j.reads, byRunsSQL, c.args()...))
+	ss, err := snapshots(ctx, j.reads, byRunsSQL, c.args()...)
+	out, _, err := j.runs(ss, err)
+	return out, err
 }
 
 // braked reports whether a run is barred by its brake.

@@ -77,7 +77,7 @@ func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
 func (j *Journal) attempt(ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
 	s, err := seal(ch)
 	if err != nil {
-		return lost, err
+		return lost, unrecordable(err)
 	}
 	return do(s)
 }
@@ -98,7 +98,7 @@ func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error)
 		case ofContention(err):
 			return lost, ErrBusy
 		case err != nil:
-			return lost, unavailable(err)
+			return lost, refusedOr(err)
 		}
 		return v, nil
 	})

@@ -50,6 +50,7 @@ type Journal struct {
 
 	recent *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
 	known  *met
+	passed passedOver
 }
 
 type subject struct {

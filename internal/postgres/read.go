@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -99,10 +102,20 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 	}, more...)...)
 }
 
+// read scans a line. An error of a line whose id is known is about that run alone.
+func (r *row) read(rows *sql.Rows, more ...any) (Snapshot, error) {
+	if err := r.scan(rows, more...); err != nil {
+		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
+	}
+	return r.snapshot()
+}
+
+// snapshot is what a line tells. The error is about the run's policy, which is not in it
+// then; the rest is.
 func (r *row) snapshot() (Snapshot, error) {
 	policy, err := retrypolicy.Parse(r.Policy)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
+		err = fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
 	}
 	run := background.Run{
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
@@ -137,7 +150,7 @@ func (r *row) snapshot() (Snapshot, error) {
 	}
 	copy(kase.Content[:], r.Content)
 	copy(kase.Head.Link[:], r.LastLink)
-	return Snapshot{Case: kase, Run: run}, nil
+	return Snapshot{Case: kase, Run: run}, err
 }
 
 func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Snapshot, error) {
@@ -150,12 +163,12 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	var bad unreadable
 	for rows.Next() {
 		var line row
-		if err := line.scan(rows); err != nil {
+		s, err := line.read(rows)
+		if line.ID == (uuid.UUID{}) {
 			return nil, err
 		}
-		s, err := line.snapshot()
 		if err != nil {
-			bad = append(bad, unreadableRun{background.RunID(line.ID), err})
+			bad = append(bad, unreadableRun{background.RunID(line.ID), err, background.Cursor{DueAt: line.DueAt.UTC(), ID: background.RunID(line.ID)}, s})
 			continue
 		}
 		out = append(out, s)
@@ -174,13 +187,18 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 type unreadable []unreadableRun
 
 type unreadableRun struct {
-	id  background.RunID
-	err error
+	id    background.RunID
+	err   error
+	place background.Cursor
+	rest  Snapshot // what could be read of it
 }
 
 func (u unreadable) Error() string {
-	return fmt.Sprintf("postgres: %d runs can't be read, the first: %v", len(u), u[0].err)
+	return fmt.Sprintf("postgres: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
 }
+
+// Is tells that no other run is concerned.
+func (u unreadable) Is(target error) bool { return target == background.ErrUnreadable }
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
 
@@ -232,4 +250,22 @@ func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseI
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	return snapshots(ctx, j.reads, byCaseSQL, tenant, id.String())
+}
+
+// Siblings is CaseRuns for what is decided about another run of the case: a run of which
+// all but the policy can be read is among them, without its policy.
+func (j *Journal) Siblings(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	out, err := j.CaseRuns(ctx, tenant, id)
+	var bad unreadable
+	if !errors.As(err, &bad) {
+		return out, err
+	}
+	for _, u := range bad {
+		if u.rest.Run.ID.IsZero() {
+			return nil, err
+		}
+		out = append(out, u.rest)
+	}
+	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.Run.ID[:], b.Run.ID[:]) })
+	return out, nil
 }

@@ -63,13 +63,16 @@ func (j *Journal) Bury(ctx context.Context, s background.Session) (bool, error) 
 	return n == 1, err
 }
 
-const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND r.session_id = $1 ORDER BY r.id LIMIT $2`
+const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND r.session_id = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
 
-// Orphans lists running runs that were claimed under a session.
+// Orphans lists running runs that were claimed under a session, but those that this
+// program can't read.
 func (j *Journal) Orphans(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return runs(snapshots(ctx, j.reads, orphansSQL, id, limit))
+	return j.readable(background.Cursor{}, limit, byID, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, j.reads, orphansSQL, id, after.ID.String(), limit)
+	})
 }
 
 // Dismiss forgets a session, unless a run still runs under it.
