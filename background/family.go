@@ -29,8 +29,8 @@ type Family interface {
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
 	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst,
-	// ErrSessionLost, ErrBraked, ErrCallsOut or ErrNotFound. A move that is already recorded is answered as if it had just
-	// been.
+	// ErrSessionLost, ErrBraked, ErrCallsOut or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
+	// move that is already recorded is answered as if it had just been.
 	Record(ctx context.Context, m Move) (Run, error)
 }
 
@@ -56,7 +56,8 @@ type Ledger interface {
 	// Bury declares a session lost if its counter is still the one given, and
 	// reports whether it is lost now.
 	Bury(ctx context.Context, s Session) (bool, error)
-	// Orphans lists running runs that were claimed under a session.
+	// Orphans lists running runs that were claimed under a session, but those that this
+	// program can't read.
 	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
 	// Dismiss forgets a session under which nothing runs any more.
 	Dismiss(ctx context.Context, id SessionID) error
