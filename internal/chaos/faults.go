@@ -67,10 +67,10 @@ var faults = []fault{
 	{name: "network-stall", weight: 2, strike: network(func(p *proxy, _ *rand.Rand) string { p.set(stalled, 0); return "" }), heal: passAgain},
 	{name: "network-half-open", weight: 2, strike: network(func(p *proxy, _ *rand.Rand) string { p.deafen(); return "what is connected is deaf for ever" })},
 	{name: "deliveries-doubled", weight: 2, strike: deliveriesDoubled},
-	{name: "operator-deletes", weight: 1, strike: operator((*asynq.Inspector).DeleteAllPendingTasks)},
-	{name: "operator-archives", weight: 1, strike: operator((*asynq.Inspector).ArchiveAllPendingTasks)},
-	{name: "operator-runs-letters", weight: 1, strike: operator((*asynq.Inspector).RunAllArchivedTasks)},
-	{name: "operator-deletes-letters", weight: 1, strike: operator((*asynq.Inspector).DeleteAllArchivedTasks)},
+	{name: "operator-deletes", weight: 1, strike: operator(deletePending)},
+	{name: "operator-archives", weight: 1, strike: operator(archivePending)},
+	{name: "operator-runs-letters", weight: 1, strike: operator(runArchived)},
+	{name: "operator-deletes-letters", weight: 1, strike: operator(deleteArchived)},
 }
 
 // named are the faults that a list names; all when it names none.
@@ -186,23 +186,4 @@ func deliveriesDoubled(ctx context.Context, a *arena, rng *rand.Rand) (string, e
 		}
 	}
 	return fmt.Sprintf("%d bells", n), rows.Err()
-}
-
-// operator does something to all tasks of all queues, as a person may.
-func operator(do func(*asynq.Inspector, string) (int, error)) func(context.Context, *arena, *rand.Rand) (string, error) {
-	return func(_ context.Context, a *arena, _ *rand.Rand) (string, error) {
-		queues, err := a.inspector.Queues()
-		if err != nil {
-			return "", err
-		}
-		sum := 0
-		for _, q := range queues {
-			n, err := do(a.inspector, q)
-			if err != nil {
-				return "", err
-			}
-			sum += n
-		}
-		return fmt.Sprintf("%d tasks", sum), nil
-	}
 }

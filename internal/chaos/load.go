@@ -93,7 +93,8 @@ func (l *load) one(ctx context.Context, n int) {
 	l.untilAnswered(ctx, rng, c)
 }
 
-// drawn is the nth adjudication. Some share an escrow.
+// drawn is the nth adjudication. Its escrow holds three times as much, so that nothing that
+// is paid twice or both ways is kept from being seen for lack of funds. Some share one.
 func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 	words, executor := "ok", ""
 	roll := rng.IntN(100)
@@ -103,9 +104,9 @@ func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 			break
 		}
 	}
-	escrow, held := fmt.Sprintf("esc_%d", n), int64(1000)
+	escrow, held := fmt.Sprintf("esc_%d", n), int64(3000)
 	if n%10 < 3 {
-		escrow, held = fmt.Sprintf("esc_shared_%d", n/10), 2500
+		escrow = fmt.Sprintf("esc_shared_%d", n/10) // of three, each of whom may move a part only
 	}
 	money := func(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
 	return postadjudication.Adjudication{

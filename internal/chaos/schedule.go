@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -115,16 +114,6 @@ func (s *schedule) once(ctx context.Context, over <-chan struct{}, chosen []faul
 	}
 	s.record(name, took.Seconds())
 	return nil
-}
-
-// operated reports whether somebody did anything to tasks.
-func (s *schedule) operated() bool {
-	for name := range s.struck {
-		if strings.Contains(name, "operator-") {
-			return true
-		}
-	}
-	return false
 }
 
 // recoveryLimit is for how long a run may stand still after a fault, beyond the time

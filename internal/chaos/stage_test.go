@@ -56,11 +56,13 @@ type stage struct {
 
 	asked    []postadjudication.Adjudication
 	accepted *accepted
+	deeds    *deeds
+	unknowns int // cases of which it may be unknown at the end what was moved
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted()}
+	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds()}
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
@@ -111,7 +113,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: 30 * time.Second,
 	}
 	for _, f := range change {
 		f(&set)
@@ -165,6 +167,7 @@ func (s *stage) ringOnly(a postadjudication.Adjudication) {
 	if err != nil || r.Reply != postadjudication.Created {
 		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
 	}
+	s.accepted.note(a, worker.Reply{Reply: r.Reply, Run: r.Run.String()})
 	if err := r.Ring(s.ctx()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -246,7 +249,7 @@ func (s *stage) atRest() {
 // sound checks everything that must be true after any fault.
 func (s *stage) sound() {
 	s.t.Helper()
-	v, err := judge(s.ctx(), s.service, s.escrow, s.accepted)
+	v, err := judge(s.ctx(), s.world())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,14 +258,18 @@ func (s *stage) sound() {
 	}
 }
 
-// adjudication is one of an escrow of its own whose calls go as the words say.
+func (s *stage) world() world {
+	return world{service: s.service, escrow: s.escrow, accepted: s.accepted, deeds: s.deeds, unknowns: s.unknowns}
+}
+
+// adjudication is one of an escrow of its own, which holds three times as much, whose calls go as the words say.
 func adjudication(n int, words, executor string) postadjudication.Adjudication {
-	money := settlement.Money{Minor: 1000, Currency: "EUR"}
+	money, held := settlement.Money{Minor: 1000, Currency: "EUR"}, settlement.Money{Minor: 3000, Currency: "EUR"}
 	return postadjudication.Adjudication{
 		Instruction: settlement.Instruction{
 			Tenant: "chaos", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
 			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: fmt.Sprintf("esc_%d", n), Outcome: settlement.Release,
-			Generation: 1, Amount: money, Held: money,
+			Generation: 1, Amount: money, Held: held,
 		},
 		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
 	}
@@ -275,6 +282,14 @@ func (s *stage) onlyRun(is string) (run string) {
 		s.t.Fatal(err)
 	}
 	return run
+}
+
+// exec writes into the database behind Recourse's back.
+func (s *stage) exec(statement string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(statement, args...); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // tell has a worker do something, over which it may end.
@@ -315,7 +330,7 @@ func (s *stage) archive() {
 	}
 	archived := 0
 	for _, q := range queues {
-		n, err := i.ArchiveAllPendingTasks(q)
+		n, err := touch(i, q, s.deeds, archivePending)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -46,8 +47,8 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 		s.wait(r, s.config.Late)
 	}
 	s.ledger.answered(key, d.call, s.config.Now())
-	if d.retryAfter != "" {
-		w.Header().Set("Retry-After", d.retryAfter)
+	if d.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.retryAfter.Seconds())))
 	}
 	if d.refusal != "" {
 		refuse(w, d.status, d.refusal, d.detail)

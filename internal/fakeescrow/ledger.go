@@ -33,6 +33,8 @@ type Call struct {
 	Word     string    // what it was asked to simulate; empty when the key came with another request
 	Status   int       // of the answer; 0 when none is given
 	By       Caller
+
+	RetryAfter time.Duration // that the answer asked for
 }
 
 // Caller is what a call says of whom it comes from, in headers of these names. The service
@@ -95,7 +97,7 @@ type decision struct {
 	hold            hold
 	status          int
 	refusal, detail string
-	retryAfter      string
+	retryAfter      time.Duration
 	effect          Effect
 	told            string
 	call            int // its number under its key, from 0
@@ -130,7 +132,7 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 		e.taken++
 		d = l.decide(key, e, r, c.Word, now)
 	}
-	c.Status, d.call = d.status, len(e.calls)
+	c.Status, c.RetryAfter, d.call = d.status, d.retryAfter, len(e.calls)
 	e.calls = append(e.calls, c)
 	return d
 }
@@ -176,7 +178,7 @@ func (l *ledger) refuse(r request, word string) *decision {
 	case wordRetryable:
 		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy"}
 	case wordLater:
-		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy", retryAfter: "1"}
+		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy", retryAfter: time.Second}
 	case wordRefused:
 		return &decision{
 			status: http.StatusUnprocessableEntity, refusal: "payee_blocked",

@@ -98,15 +98,14 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	return errors.Join(err, p.service.Close())
 }
 
-// inFlight is longer than any fault keeps a call from the escrow service.
-const inFlight = 30 * time.Second
-
 func (p *process) open(ctx context.Context) error {
 	redis, err := asynq.ParseRedisURI(p.settings.RedisURL)
 	if err != nil {
 		return err
 	}
-	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: inFlight})
+	calls, err := escrowhttp.New(escrowhttp.Config{
+		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Client: client(p.settings.Name),
+	})
 	if err != nil {
 		return err
 	}
