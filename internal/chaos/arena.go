@@ -38,6 +38,9 @@ type arena struct {
 	log      *os.File          // of the workers
 	fleet    *fleet
 	deeds    *deeds
+	load     *load
+	barred   []span                    // when a worker's clock was far off
+	spoiled  map[string]string         // policies of runs that were made unreadable
 	desk     *postadjudication.Service // of the people: past the proxies, and executes nothing
 
 	db        *sql.DB
@@ -48,7 +51,7 @@ type arena struct {
 }
 
 func openArena(ctx context.Context, o options) (a *arena, err error) {
-	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds()}
+	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds(), spoiled: map[string]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())

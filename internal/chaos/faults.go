@@ -21,16 +21,27 @@ import (
 type fault struct {
 	name   string
 	weight int
-	freeze bool // lasts as long as a freeze
+	freeze bool   // lasts as long as a freeze
+	people bool   // is done by people or callers, beside the other faults
+	later  string // what the product does not survive of it yet; then it strikes only when it is named
 	strike func(ctx context.Context, a *arena, rng *rand.Rand) (detail string, err error)
 	heal   func(ctx context.Context, a *arena) error // nil: the workers are all that may be missing
 }
 
-// faults is what may happen. The schedule draws by weight.
-var faults = []fault{
+// faults is what may happen to machines, and what people do. The schedule draws by weight.
+var faults = slices.Concat(machines, people)
+
+// machines is what may happen to them.
+var machines = []fault{
 	{name: "worker-kill", weight: 4, strike: workerKill},
 	{name: "worker-failpoint", weight: 4, strike: workerFailpoint},
 	{name: "worker-freeze", weight: 2, freeze: true, strike: workerFreeze},
+	{name: "worker-freeze-claimed", weight: 3, freeze: true, strike: workerFreezeClaimed},
+	{name: "worker-other-shards", weight: 2, later: "runs in queues that nobody serves any more", strike: workerOtherShards, heal: sameSettings},
+	{name: "worker-without-family", weight: 2, strike: workerWithoutFamily, heal: sameSettings},
+	{name: "rows-of-the-future", weight: 2, later: "a run that a process can't read", strike: spoilRows, heal: mendRows},
+	{name: "clocks-differ", weight: 2, later: "clocks that differ", strike: clocksDiffer},
+	{name: "clock-beyond", weight: 2, later: "a clock that is far off", strike: clockBeyond, heal: clocksRight},
 	{name: "worker-restart", weight: 2, strike: workerRestart},
 	{name: "all-workers-kill", weight: 1, strike: allWorkersKill},
 	{name: "clock-step", weight: 2, strike: clockStep},
@@ -73,10 +84,11 @@ var faults = []fault{
 	{name: "operator-deletes-letters", weight: 1, strike: operator(deleteArchived)},
 }
 
-// named are the faults that a list names; all when it names none.
+// named are the faults that a list names; when it names none, all that the product
+// survives.
 func named(list string) (out []fault, err error) {
 	if list == "" {
-		return faults, nil
+		return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.later != "" }), nil
 	}
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })

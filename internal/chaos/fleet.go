@@ -149,6 +149,27 @@ func (f *fleet) freeze(i int) error {
 	return f.seats[i].hand.process.Signal(syscall.SIGSTOP)
 }
 
+// expectFrozen notes that a seat's process will stand still by itself. It is told nothing.
+func (f *fleet) expectFrozen(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seats[i].frozen = true
+}
+
+// change changes what the next process on a seat is started with.
+func (f *fleet) change(i int, change func(*worker.Settings)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.seats[i].settings)
+}
+
+// settings are what the next process on a seat is started with.
+func (f *fleet) settings(i int) worker.Settings {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seats[i].settings
+}
+
 // leave ends a seat's process gracefully and waits for it.
 func (f *fleet) leave(i int, limit time.Duration) error {
 	f.mu.Lock()

@@ -28,6 +28,8 @@ type verdict struct {
 	Hidden    int            `json:"reservations_that_no_list_shows"`
 	Gaps      int            `json:"waits_measured"` // by the escrow service's clock
 	Early     int            `json:"early_attempts"`
+	Barred    int            `json:"calls_of_workers_whose_clock_was_far_off"`
+	Revived   int            `json:"cancelled_decisions_carried_out"`
 	Recovered int            `json:"attempts_interrupted"`
 	Late      int            `json:"answered_late"`
 	Touched   map[string]int `json:"out_of_band"` // what receipts say that somebody did to tasks
@@ -46,6 +48,7 @@ type world struct {
 	escrow   *fakeescrow.Service
 	accepted *accepted
 	deeds    *deeds
+	barred   []span        // when a worker must call nobody
 	unknowns int           // cases whose money may be unknown at the end
 	clocks   time.Duration // how far the clocks of two workers may lie apart, where a wait went from one to the other
 }
@@ -85,7 +88,9 @@ func judge(ctx context.Context, w world) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls := callsByAttempt(w.escrow.AllCalls())
+	all := w.escrow.AllCalls()
+	calls := callsByAttempt(all)
+	v.refused(all, w.barred)
 	operations := map[string]*operation{}
 	found := map[string]bool{}
 	for _, c := range cases {
@@ -93,6 +98,7 @@ func judge(ctx context.Context, w world) (*verdict, error) {
 		v.waited(c, calls, w.clocks)
 		v.touched(c, w.deeds)
 		v.reserved(c)
+		v.revived(c)
 		for _, r := range c.Runs {
 			found[r.Run.String()] = true
 			v.place(r)

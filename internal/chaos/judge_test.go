@@ -101,34 +101,37 @@ func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	story := func(worker string) *trail {
+	story := func(worker, class string) *trail {
 		lies := noon.Add(time.Hour) // what a clock that is off writes is not looked at
 		return &trail{receipts: []told{
 			{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{Policy: retrypolicy.Policy{}.Normalize().Encode()}},
 			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted}, receipts.Payload{Attempt: 1, Worker: "a"}},
-			{receipts.Receipt{Run: run, Subtype: receipts.RetryScheduled, At: lies}, receipts.Payload{Attempt: 1, BudgetSpent: 1, NextRetryAt: lies}},
+			{receipts.Receipt{Run: run, Subtype: receipts.RetryScheduled, At: lies}, receipts.Payload{Attempt: 1, BudgetSpent: 1, NextRetryAt: lies, AttemptClass: class}},
 			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted, At: lies}, receipts.Payload{Attempt: 2, Worker: worker}},
 		}}
 	}
 	after := func(d time.Duration) time.Time { return noon.Add(d) }
 	const ms = time.Millisecond
+	busy := func(at time.Time, asked time.Duration) fakeescrow.Call {
+		return fakeescrow.Call{At: noon, Answered: at, Status: 429, RetryAfter: asked}
+	}
 	for name, tc := range map[string]struct {
-		worker        string
-		first, second fakeescrow.Call
+		worker, class string
+		first         fakeescrow.Call
+		second        time.Duration
 		early         int
 	}{
-		"in time":                        {"a", fakeescrow.Call{At: noon, Answered: after(5 * ms)}, fakeescrow.Call{At: after(30 * ms)}, 0},
-		"early":                          {"a", fakeescrow.Call{At: noon, Answered: after(5 * ms)}, fakeescrow.Call{At: after(29 * ms)}, 1},
-		"early, and never answered":      {"a", fakeescrow.Call{At: noon}, fakeescrow.Call{At: after(24 * ms)}, 1},
-		"of a call that answered late":   {"a", fakeescrow.Call{At: noon, Answered: after(700 * ms), Word: "late"}, fakeescrow.Call{At: after(450 * ms)}, 0},
-		"earlier than it was asked for":  {"a", fakeescrow.Call{At: noon, Answered: noon, RetryAfter: time.Second}, fakeescrow.Call{At: after(900 * ms)}, 1},
-		"as it was asked for":            {"a", fakeescrow.Call{At: noon, Answered: noon, RetryAfter: time.Second}, fakeescrow.Call{At: after(time.Second)}, 0},
-		"in another process, by clocks":  {"b", fakeescrow.Call{At: noon, Answered: noon, RetryAfter: time.Second}, fakeescrow.Call{At: after(900 * ms)}, 0},
-		"in another process, and early":  {"b", fakeescrow.Call{At: noon, Answered: noon, RetryAfter: time.Second}, fakeescrow.Call{At: after(799 * ms)}, 1},
-		"of calls that never left a row": {"a", fakeescrow.Call{}, fakeescrow.Call{At: noon}, 0},
+		"in time":                       {"a", "not_executed", busy(after(5*ms), 0), 30 * ms, 0},
+		"early":                         {"a", "not_executed", busy(after(5*ms), 0), 29 * ms, 1},
+		"of an answer that nobody read": {"a", "unknown", busy(after(5*ms), 0), 6 * ms, 0},
+		"of a call without an answer":   {"a", "not_executed", fakeescrow.Call{At: noon}, 6 * ms, 0},
+		"earlier than it was asked for": {"a", "not_executed", busy(noon, time.Second), 900 * ms, 1},
+		"as it was asked for":           {"a", "not_executed", busy(noon, time.Second), time.Second, 0},
+		"in another process, by clocks": {"b", "not_executed", busy(noon, time.Second), 900 * ms, 0},
+		"in another process, and early": {"b", "not_executed", busy(noon, time.Second), 799 * ms, 1},
 	} {
 		v := &verdict{}
-		v.waited(story(tc.worker), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": tc.second}, 200*ms)
+		v.waited(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms)
 		if v.Early != tc.early || len(v.Broken) != tc.early {
 			t.Errorf("%s: %d early of %d, %q", name, v.Early, v.Gaps, v.Broken)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
@@ -59,3 +60,32 @@ func (c *trail) took(d decision) bool {
 	}
 	return false
 }
+
+// revived looks for decisions that people cancelled, and that were made again though
+// nobody decided anew: the sender had only not heard.
+func (v *verdict) revived(c *trail) {
+	type made struct {
+		outcome    string
+		generation int
+	}
+	of := map[background.RunID]made{}
+	cancelled := map[made]string{}
+	for _, r := range c.receipts {
+		switch r.Subtype {
+		case receipts.Submitted:
+			d := made{r.p.Outcome, r.p.Generation}
+			of[r.Run] = d
+			if by := cancelled[d]; by != "" && r.p.ParentRun == (background.RunID{}) {
+				v.Revived++
+				v.breaks("%s by generation %d of %s was cancelled by %s, and carried out all the same by run %s", d.outcome, d.generation, c.Transaction, by, r.Run)
+			}
+		case receipts.Cancelled:
+			if r.p.Reason != caseEnded {
+				cancelled[of[r.Run]] = r.Actor
+			}
+		}
+	}
+}
+
+// caseEnded is the reason of a cancelling that nobody asked for.
+const caseEnded = "case_ended"

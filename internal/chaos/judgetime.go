@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -25,9 +27,10 @@ func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call
 
 // waited judges by the escrow service's own clock whether the attempts of a case kept
 // their time. The wait after an attempt is what its policy says, or what the service asked
-// for; it begins, at the earliest, when the answer of the attempt was on its way. That
-// needs no other clock. Where a wait began in one process and ended in another, it is
-// measured by two of them, and may be short by what they lie apart.
+// for; it begins, at the earliest, when the answer that ended the attempt was on its way.
+// That needs no other clock. Where a wait began in one process and ended in another, it is
+// measured by two of them, and may be short by what they lie apart. Of an attempt that was
+// not ended by an answer nothing can be said: its call may have come late.
 func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time.Duration) {
 	policies := map[background.RunID]retrypolicy.Policy{}
 	workers := map[string]string{}      // that made an attempt
@@ -40,6 +43,9 @@ func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time
 				policies[r.Run] = p
 			}
 		case receipts.RetryScheduled:
+			if r.p.AttemptClass != string(background.NotExecuted) || calls[now].Status != http.StatusTooManyRequests {
+				continue
+			}
 			if p, known := policies[r.Run]; known {
 				waits[now] = p.DelayForAttempt(r.p.BudgetSpent)
 			}
@@ -50,24 +56,31 @@ func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time
 			workers[now] = r.p.Worker
 			wait, waited := waits[last]
 			before, after := calls[last], calls[now]
-			if !waited || before.At.IsZero() || after.At.IsZero() {
+			if !waited || before.Answered.IsZero() || after.At.IsZero() {
 				continue
 			}
 			if workers[now] != workers[last] {
 				wait -= clocks
 			}
-			if v.Gaps++; after.At.Sub(endOf(before)) < wait {
+			if v.Gaps++; after.At.Sub(before.Answered) < wait {
 				v.Early++
-				v.breaks("attempt %d of run %s was called %s after the one before, which was to be at least %s", r.p.Attempt, r.Run, after.At.Sub(endOf(before)), wait)
+				v.breaks("attempt %d of run %s was called %s after the one before was answered, which was to be at least %s",
+					r.p.Attempt, r.Run, after.At.Sub(before.Answered), wait)
 			}
 		}
 	}
 }
 
-// endOf is the earliest moment at which an attempt can have known its end.
-func endOf(c fakeescrow.Call) time.Time {
-	if c.Answered.IsZero() || c.Word == fakeescrow.Late {
-		return c.At // it was given up before, or never answered
+// refused counts the calls of workers that must call nobody, since their clock is far off.
+func (v *verdict) refused(all map[string][]fakeescrow.Call, barred []span) {
+	for key, calls := range all {
+		for _, c := range calls {
+			for _, s := range barred {
+				if strings.HasPrefix(c.By.Worker, s.seat) && c.At.After(s.from) && c.At.Before(s.to) {
+					v.Barred++
+					v.breaks("%s called for operation %.12s though its clock is far off", c.By.Worker, key)
+				}
+			}
+		}
 	}
-	return c.Answered
 }

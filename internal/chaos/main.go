@@ -26,6 +26,7 @@ type options struct {
 	lostAfter   time.Duration
 	inFlight    time.Duration // longer than a fault keeps a call from the escrow service
 	keyLifetime time.Duration
+	rest        time.Duration // what everything may take to come to rest after the last fault
 	appendOnly  bool
 	faults      []fault // that may strike
 	alone       bool    // one at a time
@@ -65,6 +66,7 @@ func parse(args []string, tell io.Writer) (options, error) {
 	f.IntVar(&o.longest, "longest", 7500, "milliseconds that a fault lasts at most")
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
+	f.DurationVar(&o.rest, "rest", 5*time.Minute, "for how long everything may take to come to rest after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "as of escrowhttp.Config")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")
 	f.BoolVar(&o.appendOnly, "aof", false, "Redis keeps its memory over restarts; else whether it does is drawn")
@@ -101,10 +103,6 @@ type report struct {
 	*verdict
 }
 
-// quietLimit is for how long everything may take to come to rest after the last
-// fault: parked runs are let go bit by bit.
-const quietLimit = 5 * time.Minute
-
 func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) {
 	a, err := openArena(ctx, o)
 	if err != nil {
@@ -122,15 +120,16 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 	s := newSchedule(o)
 	s.arena, s.tell = a, tell
 	l := &load{fleet: a.fleet, accepted: newAccepted(), seed: o.seed}
+	a.load = l
 
 	striking, end := context.WithTimeout(ctx, time.Duration(o.minutes*float64(time.Minute)))
 	defer end()
 	handed := make(chan struct{})
 	go func() {
 		defer close(handed)
-		l.run(striking, o.rate, quietLimit)
+		l.run(striking, o.rate, o.rest)
 	}()
-	if err := s.run(striking); err != nil {
+	if err := s.runAll(striking); err != nil {
 		return nil, err
 	}
 	if err := a.heal(ctx); err != nil {
@@ -139,7 +138,8 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 	s.say("the faults are over")
 	healed := time.Now()
 	<-handed
-	stuck, err := a.quiet(ctx, quietLimit)
+	l.open.Wait()
+	stuck, err := a.quiet(ctx, o.rest)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +151,9 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 	}
 	if r.verdict, err = a.conclude(ctx, l); err != nil {
 		return nil, err
+	}
+	if stuck > 0 {
+		r.breaks("%d runs did not come to rest within %s of the last fault", stuck, o.rest)
 	}
 	r.Broken = append(r.Broken, s.stuck...)
 	for _, b := range r.Broken {
@@ -200,7 +203,7 @@ func (a *arena) conclude(ctx context.Context, l *load) (*verdict, error) {
 		}
 	}
 	a.fleet.buryAll()
-	v, err := judge(ctx, world{service: a.desk, escrow: a.escrow, accepted: l.accepted, deeds: a.deeds, clocks: clockError})
+	v, err := judge(ctx, world{service: a.desk, escrow: a.escrow, accepted: l.accepted, deeds: a.deeds, barred: a.barred, clocks: clockError})
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Late is the word of a call that is answered when nobody may be waiting any more.
-const Late = "late"
-
 // The words of payload.simulate.
 const (
 	wordOK        = "ok"
@@ -21,7 +18,7 @@ const (
 	wordHang      = "hang"
 	wordDrop      = "drop"
 	wordPanic     = "panic"
-	wordLate      = Late
+	wordLate      = "late"
 	wordPartial   = "partial"
 	wordDark      = "dark"
 	wordLost      = "lost"

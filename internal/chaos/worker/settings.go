@@ -28,6 +28,8 @@ type Settings struct {
 	Handled     bool          // dead letters of settlements have a handler, which succeeds
 	Archive     string        // directory that letters go into; none when empty
 	Retain      string        // how long letters of settlements are kept, as ISO 8601; needs Archive
+	Shards      int           // as of postadjudication.Config
+	NoChores    bool          // the plain family is not known
 	Only        bool          // answer commands, execute nothing
 }
 

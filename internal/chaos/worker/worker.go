@@ -124,7 +124,10 @@ func (p *process) open(ctx context.Context) error {
 		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.Panicking(calls), calls}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond,
+		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
+	}
+	if s.NoChores {
+		c.Families = nil
 	}
 	c.Policy.BaseDelay = s.BaseDelay
 	if err := s.keep(&c); err != nil {
