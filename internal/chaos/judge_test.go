@@ -28,7 +28,6 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 	s.atRest()
 	s.until("the archiving was noticed", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'out-of-band-change-detected')`)
 	s.quit(h)
-	s.unknowns = 1
 	s.sound()
 
 	const nowhere = "01890000-0000-7000-8000-000000000000"
