@@ -36,7 +36,7 @@ var machines = []fault{
 	{name: "worker-kill", weight: 4, strike: workerKill},
 	{name: "worker-failpoint", weight: 4, strike: workerFailpoint},
 	{name: "worker-freeze", weight: 2, freeze: true, strike: workerFreeze},
-	{name: "worker-freeze-claimed", weight: 3, freeze: true, strike: workerFreezeClaimed},
+	{name: "worker-freeze-claimed", weight: 3, freeze: true, strike: workerFreezeClaimed, heal: thawClaimed},
 	{name: "worker-other-shards", weight: 2, later: "runs in queues that nobody serves any more", strike: workerOtherShards, heal: sameSettings},
 	{name: "worker-without-family", weight: 2, strike: workerWithoutFamily, heal: sameSettings},
 	{name: "rows-of-the-future", weight: 2, later: "a run that a process can't read", strike: spoilRows, heal: mendRows},

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/chaos/prove"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 )
 
@@ -30,6 +31,9 @@ type options struct {
 	appendOnly  bool
 	faults      []fault // that may strike
 	alone       bool    // one at a time
+
+	prove bool
+	guard string
 }
 
 func main() {
@@ -41,6 +45,17 @@ func main() {
 	o, err := parse(os.Args[1:], os.Stderr)
 	if err != nil {
 		os.Exit(2)
+	}
+	if o.prove {
+		ok, err := prove.Run(ctx, os.Stdout, os.Stderr, o.guard)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			os.Exit(3)
+		}
+		if !ok {
+			os.Exit(1)
+		}
+		return
 	}
 	r, err := run(ctx, o, os.Stderr)
 	if err == nil {
@@ -66,6 +81,8 @@ func parse(args []string, tell io.Writer) (options, error) {
 	f.IntVar(&o.longest, "longest", 7500, "milliseconds that a fault lasts at most")
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
+	f.BoolVar(&o.prove, "prove", false, "take the product's guards away, one by one, and see that each is missed")
+	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name has this in it")
 	f.DurationVar(&o.rest, "rest", 5*time.Minute, "for how long everything may take to come to rest after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "as of escrowhttp.Config")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")

@@ -33,6 +33,17 @@ func workerFreezeClaimed(_ context.Context, a *arena, rng *rand.Rand) (string, e
 	return fmt.Sprintf("worker %d, %s", i, point), nil
 }
 
+// thawClaimed wakes a worker that stands still where it was to, and ends one that never
+// came there: it would stand still later, when nobody wakes it.
+func thawClaimed(_ context.Context, a *arena) error {
+	for i := range a.fleet.seats {
+		if err := a.fleet.thaw(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // changed restarts a worker with other settings.
 func (a *arena) changed(i int, change func(*worker.Settings)) error {
 	if err := a.fleet.killOne(i); err != nil {

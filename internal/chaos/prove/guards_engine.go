@@ -1,0 +1,57 @@
+package prove
+
+// engine is what guards the runs: claims, attempts, what is known of the money.
+var engine = []Guard{
+	{
+		Name:  "no attempt starts before its time",
+		Edits: []Edit{{"background/transition.go", "case now.DueAt.After(m.At):", "case false:"}},
+		By:    Catch{Package: "./background", Test: "TestApplyGuards"},
+	},
+	{
+		Name: "an attempt is ended by who holds its token",
+		Edits: []Edit{{"background/transition.go",
+			"now.State != Running || now.Attempt != m.Run.Attempt || now.Token != m.Run.Token ||", "now.State != Running ||"}},
+		By: Catch{Package: "./background", Test: "TestApplyGuards"},
+	},
+	{
+		Name:  "a run of unknown outcome is not cancelled",
+		Edits: []Edit{{"background/transition.go", "if now.Class == Unknown || now.UnknownOpen > 0 {", "if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestCancelOfAnUnknownOutcomeIsRefused"},
+	},
+	{
+		Name:  "a later refusal does not clear an unknown",
+		Edits: []Edit{{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:", "case class == NotExecuted && m.Fact != receipts.AnsweredLate:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
+	},
+	{
+		Name:  "what is executed stays so, whatever a later call tells",
+		Edits: []Edit{{"background/transition.go", "	case now.Class == Executed:\n	case class == Executed", "	case class == Executed"}},
+		By:    Catch{Package: "./background", Test: "TestWhatIsKnownOfTheMoney"},
+	},
+	{
+		Name: "a panic is an unknown outcome",
+		Edits: []Edit{{"background/attempt.go", "			res = unknown(FailurePanic, fmt.Sprint(p))\n",
+			"			res = unknown(FailurePanic, fmt.Sprint(p))\n			res.Class = NotExecuted\n"}},
+		By: Catch{Package: "./postadjudication", Test: "TestPanicIsAnAttemptOfUnknownOutcome"},
+	},
+	{
+		Name:  "the other side is asked before a letter of unknown outcome is opened",
+		Edits: []Edit{{"background/decide.go", "	case looked == nil:\n		return ending{}, true\n", "	case looked == nil:\n		return death, false\n"}},
+		By:    Catch{Package: "./background", Test: "TestUnknownIsLookedUpBeforeItsLetterIsOpened"},
+	},
+	{
+		Name:  "a task that kills its workers ends",
+		Edits: []Edit{{"background/observer.go", "case r.Recoveries+1 > o.m.cfg.Recoveries:", "case false:"}},
+		By:    Catch{Package: "./background", Test: "TestAPoisonPillEndsAsADeadLetter"},
+	},
+	{
+		Name:  "a cancel that was asked for is not honoured when it may have been paid",
+		Edits: []Edit{{"background/decide.go", "	case run.CancelAsked && nothingPaid:\n", "	case run.CancelAsked:\n"}},
+		By:    Catch{Package: "./background", Test: "TestCancelAskedWhileRunningIsNotHonouredWhenItMayHavePaid"},
+	},
+	{
+		Name:  "a budget is what the policy says",
+		Edits: []Edit{{"background/decide.go", "BudgetSpent: run.BudgetSpent + 1,", "BudgetSpent: run.BudgetSpent,"}},
+		By:    Catch{Package: "./background", Test: "TestThreeFailuresMakeADeadLetterMirroredWithItsLastError"},
+	},
+}

@@ -1,0 +1,51 @@
+package prove
+
+// journal is what guards the statements that write.
+var journal = []Guard{
+	{
+		Name: "a move is decided on the newest head of its case",
+		Edits: []Edit{
+			{"internal/postgres/statement_hot.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
+	},
+	{
+		Name: "a move is decided on the newest head of its case (wide statement alone)",
+		Edits: []Edit{
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/wide"},
+	},
+	{
+		Name: "the claim's token, attempt and state",
+		Edits: []Edit{
+			{"internal/postgres/statement_hot.go", "r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND", ""},
+			{"internal/postgres/statement_move.go", "r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND", ""},
+			{"internal/postgres/statement_hot.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		Double: "the head of the case",
+		By:     Catch{Package: "./internal/postgres", Test: "TestTwoMovesOfOneRunRace"},
+	},
+	{
+		Name:  "a claim needs its session, alive (narrow statement)",
+		Edits: []Edit{{"internal/postgres/statement_hot.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestTheTrailKeepsTheContractOfALog"},
+	},
+	{
+		Name:  "nothing is claimed while a brake is held (narrow statement)",
+		Edits: []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'released')", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBrake"},
+	},
+	{
+		Name:  "receipts are never changed or deleted",
+		Edits: []Edit{{"internal/postgres/migrations/00001_journal.sql", "BEFORE UPDATE OR DELETE OR TRUNCATE ON recourse.receipts", "BEFORE TRUNCATE ON recourse.receipts"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
+	},
+}
