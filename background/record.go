@@ -20,7 +20,7 @@ const (
 // whether the move was written.
 func answered(err error) bool {
 	for _, known := range []error{
-		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrNotFound, ErrUnknownFamily,
+		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrNotFound, ErrUnknownFamily,
 	} {
 		if errors.Is(err, known) {
 			return true
