@@ -36,7 +36,7 @@ func (h *house) spentNothing(w *worker, id background.RunID) {
 	if cut.Spend != background.SpendNothing || cut.CallGoesOn || cut.Result.Class != background.NotExecuted || cut.Result.Failure.Type != background.FailureStale {
 		h.t.Errorf("move %+v", cut)
 	}
-	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnknownOpen != 0 || run.Unheard != 0 {
+	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnknownOpen != 0 || run.CallIsOut() {
 		h.t.Errorf("run %+v", run)
 	}
 	if n := w.Stats().StaleClaims; n != 1 {
@@ -158,11 +158,11 @@ func TestAProcessThatWakesTellsThatItSentNothing(t *testing.T) {
 	<-called
 	lost.still.Store(true)
 	h.start(quick)
-	if got := h.awaitState(r.ID, background.Succeeded); got.Unheard != background.Attempted(1) {
+	if got := h.awaitState(r.ID, background.Succeeded); !slices.Equal(got.OutstandingCalls, []int{1}) {
 		t.Errorf("while the first call may be out: %+v", got)
 	}
 	close(wakes)
-	if got := h.await(r.ID, "told", func(r background.Run) bool { return r.Unheard == 0 }); got.State != background.Succeeded {
+	if got := h.await(r.ID, "told", func(r background.Run) bool { return !r.CallIsOut() }); got.State != background.Succeeded {
 		t.Errorf("run %+v", got)
 	}
 	all := h.journal.Moves(r.ID)
