@@ -27,6 +27,8 @@ type process struct {
 
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
+	stale *prometheus.Desc // claims that were not called on
+
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 }
 
@@ -36,6 +38,7 @@ func newProcess(of measured, started time.Time) *process {
 		running:      about("recourse_calls_running", "Calls of the escrow service in flight."),
 		waiting:      about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
 		abandoned:    about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
+		stale:        about("recourse_stale_claims_total", "Claims that were too old to be called on: Postgres, or this machine, stood still. They spend nothing."),
 		failures:     about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
 		rung:         about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
 		braked:       about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
@@ -77,6 +80,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.unreadable, float64(s.Unreadable))
 	count(p.unrecordable, s.Unrecordable)
 	count(p.failures, s.WriteFailures)
+	count(p.stale, s.StaleClaims)
 	count(p.told, s.LettersTold)
 	count(p.untold, s.LettersUntold)
 	count(p.rung, s.Rung)
