@@ -137,6 +137,8 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return false, d.bury(cause)
 	case errors.Is(cause, ErrKeyExpired):
 		return d.inquire()
+	case errors.Is(cause, ErrRequestAltered):
+		return d.condemn(cause)
 	case errors.Is(cause, ErrSessionLost):
 		return false, errUnavailable // the next beat finds out, and begins a new session
 	case errors.Is(cause, ErrNotFound):

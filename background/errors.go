@@ -19,10 +19,12 @@ var (
 	ErrUnreadable = errors.New("background: the run can't be read by this program")
 	// ErrUnrecordable: the move, or what follows from it, has values that can't be written.
 	// Nothing was written, and the same move never will be.
-	ErrUnrecordable  = errors.New("background: the move can't be recorded for its values")
-	ErrBusy          = errors.New("background: another transaction holds the case or its escrow")
-	ErrNotFound      = errors.New("background: no such run")
-	ErrUnknownFamily = errors.New("background: no such family")
+	ErrUnrecordable = errors.New("background: the move can't be recorded for its values")
+	// ErrRequestAltered refuses a claim: what would be sent is not what was submitted.
+	ErrRequestAltered = errors.New("background: the request is not what was submitted")
+	ErrBusy           = errors.New("background: another transaction holds the case or its escrow")
+	ErrNotFound       = errors.New("background: no such run")
+	ErrUnknownFamily  = errors.New("background: no such family")
 )
 
 // ErrBeforeFirstCall: see ErrKeyExpired. A little later the clock can tell.

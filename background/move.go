@@ -35,6 +35,7 @@ const (
 	ReasonOutcomeUnknown   = "outcome_unknown"
 	ReasonPoisonPill       = "poison_pill"
 	ReasonUnrecordable     = "unrecordable" // what became of it can't be written as it is: see its failure
+	ReasonRequestAltered   = "request_altered"
 )
 
 // Spend says which budget the end of an attempt takes from.

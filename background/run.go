@@ -82,6 +82,10 @@ type Run struct {
 	Payload   []byte   // what the handler is given; the stored request bytes for settlements
 	Operation [32]byte // operation key; zero for families that move no money
 
+	// Terms are what the receipt of its submission says of it; nil when they were not read,
+	// zero when no receipt submits it. Others read them as well: they are not changed.
+	Terms *receipts.Terms
+
 	State        State
 	Letter       Letter
 	Attempt      int // rises at every claim, never reused

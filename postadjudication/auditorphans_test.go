@@ -4,14 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// behind does what the triggers refuse, as only a superuser can.
+// behind does what the triggers refuse, as only an owner of the tables can.
 func (r *rig) behind(statement string) {
 	r.t.Helper()
-	if _, err := r.db.Exec(`BEGIN; SET LOCAL session_replication_role = replica; ` + statement + `; COMMIT`); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Tamper(r.t, r.db, statement)
 }
 
 // What rows refer to is there, or the audit names what misses what.

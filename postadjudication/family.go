@@ -2,7 +2,6 @@ package postadjudication
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -42,7 +41,7 @@ func (f *family) Handle(ctx context.Context, a background.Attempt) background.Re
 	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
-		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
+		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
 	}
 	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
@@ -56,7 +55,7 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 	}
 	call, err := callOf(r, r.Attempt)
 	if err != nil {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
+		return background.Result{Class: Unknown, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
 	}
 	call.SentAgo = f.sentAgo(ctx, r)
 	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
@@ -91,21 +90,6 @@ func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
 	}), err
-}
-
-func callOf(r background.Run, attempt int) (Call, error) {
-	var request struct {
-		Amount     settlement.Money   `json:"amount"`
-		Outcome    settlement.Outcome `json:"outcome"`
-		Generation int                `json:"generation"`
-	}
-	if err := json.Unmarshal(r.Payload, &request); err != nil {
-		return Call{}, err
-	}
-	return Call{
-		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
-		Outcome: request.Outcome, Amount: request.Amount, Generation: request.Generation,
-	}, nil
 }
 
 // believable is what an executor may say it moved beyond what it was asked to: an
@@ -169,6 +153,11 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
+	if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
+		if err := bound(&s.Run); err != nil {
+			return postgres.Change{}, err
+		}
+	}
 	if m.Fact == receipts.AttemptStarted {
 		if err := f.keyAllows(&s.Run, m.At); err != nil {
 			return postgres.Change{}, err

@@ -134,6 +134,11 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if gate := f.family.gate(*s, f.at); gate != "" {
 		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
 	}
+	if err := bound(&s.Run); err != nil { // the fork's receipt binds the same bytes
+		no := refusedBy(GateRequestAltered, *s)
+		no.Because = err.Error()
+		return postgres.Change{}, no
+	}
 	after := *s
 	after.Run.Letter, after.Run.LastMove, after.Case.Holder = background.LetterForked, f.move, f.run
 	next := background.Run{
@@ -143,7 +148,7 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	}
 	changes := f.change(&next)
 	submitted := receipts.Payload{
-		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID,
+		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: digestOf(next.Payload),
 	}
 	submitted.LetterOf, _ = handles(next)
 	if s.Case.Kind == postgres.KindSettlement {
@@ -156,6 +161,7 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 			after.Case.Epoch++
 			next.Operation, next.FirstSentAt = rekeyed(s, after.Case.Epoch), time.Time{}
 		}
+		submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
 		submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
 		submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
 		submitted.Settlement = snapshotOf(state)
@@ -195,6 +201,8 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateCaseEnded
 	case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
 		return GateReconcileFirst
+	case r.Terms != nil && bound(&r) != nil: // lists don't read terms
+		return GateRequestAltered
 	}
 	return ""
 }

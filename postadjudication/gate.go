@@ -12,6 +12,7 @@ const (
 	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
 	GateHeld           Gate = "held"             // somebody holds the letter
 	GateNotHeld        Gate = "not_held"         // nobody holds the letter
+	GateRequestAltered Gate = "request_altered"  // what would be sent is not what the receipts say was submitted
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -31,6 +32,8 @@ func (g Gate) Meaning() string {
 		return "the letter is held"
 	case GateNotHeld:
 		return "nobody holds the letter"
+	case GateRequestAltered:
+		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
 	}
 	return "there is a rule of that name"
 }

@@ -104,11 +104,9 @@ func settleLate(m background.Move, s *postgres.Snapshot, around *siblings) (sett
 	if err != nil {
 		return s.Case.State, settlement.Effect{}, err
 	}
-	call, err := callOf(s.Run, m.Run.Attempt)
-	if err != nil {
-		return s.Case.State, settlement.Effect{}, err
-	}
-	return settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: call.Outcome, Repeated: repeated})
+	return settlement.Apply(s.Case.State, settlement.Event{
+		Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: settlement.Outcome(s.Run.Terms.Outcome), Repeated: repeated,
+	})
 }
 
 // closeHolder ends the run that holds the case, if what it was to do is done: a

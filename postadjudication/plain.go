@@ -82,6 +82,11 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 		return recordNotice(ctx, f.journal, m)
 	}
 	s, err := f.handlers.apply(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
+		if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
+			if err := bound(&s.Run); err != nil {
+				return postgres.Change{}, err
+			}
+		}
 		run, err := m.Apply(s.Run)
 		if err != nil {
 			return postgres.Change{}, answer(err)
@@ -147,7 +152,7 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 	letter, _ := handles(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: digestOf(r.Payload)}}}
 	}
 	return postgres.Submission{
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,

@@ -71,6 +71,11 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	if gate := open(seen); gate != "" {
 		return CaseStatus{}, refusedBy(gate, seen)
 	}
+	if err := bound(&seen.Run); err != nil {
+		no := refusedBy(GateRequestAltered, seen)
+		no.Because = err.Error()
+		return CaseStatus{}, no
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
 	defer cancel()
 	found := s.settlements.Lookup(ctx, seen.Run)

@@ -52,6 +52,10 @@ type Config struct {
 	OnMove  func(background.Move, background.Run) // called after each committed move of this process
 	OnBrake func(background.Brake)                // called after this process pulled or released a brake
 
+	// Unguarded opens also a database that does not refuse changes of evidence, as one that
+	// was restored without its triggers: to audit it.
+	Unguarded bool
+
 	handledBy map[string]string // by which family whose letters are handled; see withHandlers
 }
 
@@ -99,7 +103,7 @@ var ErrUnreadable = background.ErrUnreadable
 // ErrUnrecordable means that what was to be recorded has values that can't be: nothing was.
 var ErrUnrecordable = background.ErrUnrecordable
 
-// Open connects to Postgres, checks the schema and prepares to reach Redis. It
+// Open connects to Postgres, checks the schema and its triggers, and prepares to reach Redis. It
 // starts no work; Run does.
 func Open(ctx context.Context, c Config) (*Service, error) {
 	c, err := c.withDefaults()
@@ -109,6 +113,12 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	journal, err := postgres.Open(ctx, c.DatabaseURL)
 	if err != nil {
 		return nil, err
+	}
+	if !c.Unguarded {
+		if err := journal.Guarded(ctx); err != nil {
+			journal.Close()
+			return nil, err
+		}
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}

@@ -109,6 +109,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("recoveries", int64(p.Recoveries))
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
+	c.optText("request_digest", p.RequestDigest)
 	c.optText("retry_key", p.RetryKey)
 	c.optText("rule", p.Rule)
 	c.settlement(p.Settlement)

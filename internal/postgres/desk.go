@@ -151,6 +151,9 @@ func clearDesks(ctx context.Context, tx *sql.Tx, runs []background.RunID) error 
 	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.desk WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
 		return err
 	}
+	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.runs SET payload = NULL WHERE id = ANY($1::uuid[]) AND operation_key IS NULL AND letter = 'purged'`, c.args()...)
 	return err
 }

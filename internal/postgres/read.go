@@ -18,14 +18,21 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// snapshotSQL reads runs with their cases; a WHERE clause follows it.
-const snapshotSQL = `
-SELECT r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
+// snapshotSQL reads runs with their cases and their terms; a WHERE clause follows it.
+const snapshotSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + snapshotTables + termsJoin
+
+// untermedSQL is snapshotSQL without the terms, for those who read the receipts themselves.
+const untermedSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
+
+const snapshotColumns = `
+  r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
   r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
   r.reason AS why, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
-  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link
+  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
+
+const snapshotTables = `
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
 
@@ -87,6 +94,8 @@ type row struct {
 	FirstSentAt  sql.NullTime
 	LastSeq      int64
 	LastLink     []byte
+	OwnSaid      sql.NullString
+	FirstSaid    sql.NullString
 }
 
 // scan reads a line in the order of snapshotSQL, and what a query has after it.
@@ -98,7 +107,7 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 		&r.Why, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
-		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnSaid, &r.FirstSaid,
 	}, more...)...)
 }
 
@@ -123,7 +132,7 @@ func (r *row) snapshot() (Snapshot, error) {
 		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
 		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
-		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen,
+		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen, Terms: r.terms(),
 	}
 	copy(run.Operation[:], r.OperationKey)
 	for _, attempt := range r.Outstanding {
@@ -243,7 +252,7 @@ func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind,
 	return *s, err
 }
 
-const byCaseSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+const byCaseSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
 
 // CaseRuns reads all runs of a tenant's case, oldest first.
 func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {

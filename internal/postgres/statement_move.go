@@ -161,6 +161,10 @@ func seal(ch *Change) (*sealed, error) {
 		return nil, fmt.Errorf("postgres: seal receipts: %w", err)
 	}
 	ch.After.Case.Head = head
+	if ch.opens() && ch.After.Case.Kind != KindOperations {
+		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
+		ch.After.Run.Terms = &terms
+	}
 	return &sealed{Change: ch, receipts: rs, head: head}, nil
 }
 

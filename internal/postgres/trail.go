@@ -89,7 +89,7 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 	}
 }
 
-const casesSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
+const casesSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
   SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
 
 // Cases streams every run of a tenant with its case, by case, then by age.
