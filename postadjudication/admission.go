@@ -91,7 +91,7 @@ func replyHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Run.UnknownOpen > 0:
+	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created

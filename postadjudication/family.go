@@ -12,23 +12,18 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// keyMargin is taken off the lifetime of an operation key, beside a call's own time
-// limit: a call leaves within the call bound of its claim, and the clocks of the
-// process that made the first call and of this one may each be off by ClockBound.
-func keyMargin(lostAfter time.Duration) time.Duration {
-	return background.CallBound(lostAfter) + 2*background.ClockBound
-}
-
 // family is the settlement family: its handler calls the escrow service, its
 // record keeps settlement, escrow and evidence in step with the run.
 type family struct {
 	journal  *postgres.Journal
 	executor Executor
 	limit    time.Duration
-	margin   time.Duration // see keyMargin
 	now      func() time.Time
 	handlers *handlers
 	escrows  *escrowKeeper
+
+	callBound time.Duration // how old a claim may be when its call is sent
+	assumed   time.Duration // for how long a call may be on its way, where there is no executor that states it
 }
 
 func (f *family) Name() string             { return Family }
@@ -47,44 +42,9 @@ func (f *family) Handle(ctx context.Context, a background.Attempt) background.Re
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
 }
 
-// Lookup asks the escrow service what became of the run's operation key.
-func (f *family) Lookup(ctx context.Context, r background.Run) background.Result {
-	asker, ok := f.executor.(Lookuper)
-	if !ok {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "the executor has no lookup"}}
-	}
-	call, err := callOf(r, r.Attempt)
-	if err != nil {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
-	}
-	call.SentAgo = f.sentAgo(ctx, r)
-	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
-	if found.Class != NotExecuted {
-		return found
-	}
-	switch out, err := f.callOut(ctx, r); {
-	case err != nil:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsure", Message: err.Error()}}
-	case out:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.premature", Message: "a call of another run under the operation key has not come back"}}
-	}
-	return found
-}
-
-// sentAgo is for how long nothing was sent in a run's case: the call of an
-// attempt that was started may have been sent until its time limit. 0 when that can't
-// be read.
-func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
-	last, err := f.journal.LastAttempted(ctx, r.Tenant, r.Case)
-	if err != nil {
-		return 0
-	}
-	return max(0, f.now().Sub(last)-f.limit)
-}
-
 // callOut reports whether a call under a run's operation key has not come back that
-// another run of the case made, as what it is a fork of: it may pay yet, whatever a
-// lookup says now. Calls of the run itself are the engine's to know of.
+// another run of the case made, as what it is a fork of: it may pay yet. Calls of the run
+// itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
@@ -162,16 +122,16 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 			return postgres.Change{}, err
 		}
 	}
+	onExecuted(&m, s)
+	onEndedCase(&m, s)
+	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
+	if err != nil {
+		return postgres.Change{}, err
+	}
 	if m.Fact == receipts.AttemptStarted {
 		if err := f.keyAllows(&s.Run, m.At); err != nil {
 			return postgres.Change{}, err
 		}
-	}
-	onExecuted(&m, s)
-	onEndedCase(&m, s)
-	run, err := m.Apply(s.Run)
-	if err != nil {
-		return postgres.Change{}, err
 	}
 	state, effect, err := settle(&m, s, around)
 	if err != nil {
@@ -273,7 +233,7 @@ func (f *family) keyAllows(r *background.Run, at time.Time) error {
 // tell, so it may be.
 func (f *family) over(r *background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
-	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.ClockBound || !at.Before(r.FirstSentAt.Add(life-f.margin-f.limit)))
+	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.ClockBound || !at.Before(r.FirstSentAt.Add(f.untilForgotten(life)-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.

@@ -30,6 +30,8 @@ type process struct {
 	stale *prometheus.Desc // claims that were not called on
 
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
+
+	lookups *prometheus.Desc // about dead letters of unknown outcome
 }
 
 func newProcess(of measured, started time.Time) *process {
@@ -53,6 +55,7 @@ func newProcess(of measured, started time.Time) *process {
 		untold:       about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
 		unreadable:   about("recourse_runs_unreadable", "Runs met within ten minutes that this process can't read, as those of a newer version: they wait for one that can."),
 		unrecordable: about("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded as they were: their runs are dead letters for a person."),
+		lookups:      about("recourse_dead_letter_lookups_total", "Questions about dead letters of unknown outcome, and what they led to: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
 		uptime:       about("recourse_uptime_seconds", "Since this process opened its service."),
 		moves:        about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
 		opens:        about("recourse_submit_commit_rows", "New cases that shared a commit."),
@@ -88,6 +91,9 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	count(p.unmirrored, s.Unmirrored)
 	count(p.pruned, s.Retention.Pruned)
 	count(p.unpruned, s.Retention.Failed)
+	for result, n := range map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed} {
+		to <- prometheus.MustNewConstMetric(p.lookups, prometheus.CounterValue, float64(n), result)
+	}
 	to <- batches(p.moves, s.Moves)
 	to <- batches(p.opens, s.Opens)
 }
@@ -107,7 +113,7 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held, excesses, breached, unfolded *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, unknown, excesses, breached, unfolded *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
@@ -122,12 +128,13 @@ func newJournal(of measured, log *zap.Logger) *journal {
 		excesses: about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
 		breached: about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
 		unfolded: about("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
+		unknown:  about("recourse_dead_letters_unknown", "Open dead letters of settlements of unknown outcome, by what they wait for: lookup, person.", "waits_for"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.excesses, j.breached, j.unfolded} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unknown, j.excesses, j.breached, j.unfolded} {
 		to <- d
 	}
 }
@@ -158,6 +165,8 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 		gauge(j.expiring, float64(n), family)
 	}
 	gauge(j.held, float64(l.Held))
+	gauge(j.unknown, float64(l.Unknown.Lookup), "lookup")
+	gauge(j.unknown, float64(l.Unknown.Person), "person")
 }
 
 // ageOf is how many seconds ago a time was; 0 when there is none.

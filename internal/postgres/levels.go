@@ -17,6 +17,7 @@ type Levels struct {
 	Held      int64                      // open letters that somebody holds
 	Breaches                             // of conservation
 	Unfolded  time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
+	Unknown   Unresolved                 // open letters of settlements of unknown outcome
 	Expiring  map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
@@ -50,6 +51,9 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 		return l, unavailable(err)
 	}
 	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
+		return l, unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.Lookup, &l.Unknown.Person); err != nil {
 		return l, unavailable(err)
 	}
 	return l, l.measureEscrows(ctx, tx)
