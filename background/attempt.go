@@ -29,7 +29,7 @@ type call struct {
 func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(context.Context) Result) call {
 	ctx, cancel := context.WithTimeout(calls, limit)
 	answers := make(chan Result, 1)
-	began := m.cfg.Now()
+	began := time.Now()
 	m.crew.do(func() {
 		defer cancel()
 		answers <- guarded(ctx, fn)
@@ -55,7 +55,7 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 	if calls.Err() != nil {
 		done.giveUp()
 	}
-	done.took = max(0, m.cfg.Now().Sub(began))
+	done.took = time.Since(began)
 	return done
 }
 
@@ -75,15 +75,15 @@ func (c *call) giveUp() {
 // honours its context is over then, and nothing of it is still on the way.
 const comeBack = 50 * time.Millisecond
 
-// await lets a call come back whose context has ended. What it then proves counts;
-// that it gave up proves nothing.
+// await lets a call come back whose context has ended. What it then proves counts, as
+// that nothing was sent; that it gave up proves nothing.
 func (c *call) await(answers <-chan Result) {
 	timer := time.NewTimer(comeBack)
 	defer timer.Stop()
 	select {
 	case res := <-answers:
-		if c.late = nil; res.Class == Executed {
-			c.result, c.interrupted = res, false
+		if c.late = nil; res.Class == Executed || res.Unsent {
+			c.result, c.interrupted = res, res.Unsent
 		}
 	case <-timer.C:
 	}
@@ -105,7 +105,7 @@ func unknown(failure, message string) Result {
 }
 
 // attempt calls the handler for a run whose claim is on record.
-func (m *Manager) attempt(calls context.Context, f Family, run Run, started time.Time) call {
+func (m *Manager) attempt(calls context.Context, f Family, run Run, claim claimed) call {
 	select { // the claim was in doubt until now; nothing is called
 	case <-m.graceOver:
 		return uncalled("the process shut down before the call")
@@ -118,16 +118,30 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 	calls, ended := m.tracing.attempt(calls, run)
 	done := m.bounded(calls, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
-		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
+		fresh := freshness{m: m, ctx: ctx, claim: claim}
+		if err := fresh.check(); err != nil {
+			return unsent(err.Error())
+		}
+		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.ask, NotAfter: m.notAfter(f, claim)})
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
-		return res
+		return fresh.judge(res)
 	})
+	if done.result.Unsent {
+		done.interrupted = true
+	} else if done.late == nil && !done.interrupted {
+		m.pausing.fresh(claim.sent)
+	}
 	done.trace = ended(done)
 	if done.late != nil {
 		m.abandon(run, 1)
 	}
 	m.brakes.note(run, done)
 	return done
+}
+
+// notAfter is when nobody waits for the call of a claim any more.
+func (m *Manager) notAfter(f Family, claim claimed) time.Time {
+	return claim.at.Add(CallBound(m.cfg.LostAfter) + f.TimeLimit())
 }
 
 // uncalled is an attempt that was claimed and ended before its call.

@@ -301,7 +301,7 @@ func (m *Manager) probe(f Family, run Run, own *engagement, crowd bool) (answere
 	if m.admit() != nil {
 		return false, run
 	}
-	started, err := d.claim()
+	claim, err := d.claim()
 	if err != nil {
 		m.slots.release()
 		if errors.Is(err, ErrKeyExpired) { // it can't be called again, but asked about
@@ -310,7 +310,7 @@ func (m *Manager) probe(f Family, run Run, own *engagement, crowd bool) (answere
 		}
 		return false, d.run
 	}
-	done := m.attempt(d.calls, f, d.run, started)
+	done := m.attempt(d.calls, f, d.run, claim)
 	m.slots.release()
 	done.probe = crowd
 	after, err = m.finish(f, d.run, done)

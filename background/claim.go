@@ -14,7 +14,8 @@ const claimPatience = time.Second
 
 // claim makes the run running under a new token, and puts the run as it is then,
 // or as it is instead, into d.run. The error is the journal's answer.
-func (d *delivery) claim() (started time.Time, err error) {
+func (d *delivery) claim() (claimed, error) {
+	sent := d.m.clocks()
 	mv := d.m.move(receipts.AttemptStarted, d.run)
 	mv.Token = d.m.cfg.NewID()
 	mv.Session, d.calls, _ = d.m.session.current()
@@ -26,13 +27,13 @@ func (d *delivery) claim() (started time.Time, err error) {
 	defer doubt.Stop()
 	run, err := d.m.write(d.family, mv)
 	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) {
-		return time.Time{}, err
+		return claimed{}, err
 	}
 	d.run = run
 	if errors.Is(err, ErrLostGuard) && run.State == Running && run.Token == mv.Token {
 		err = nil // an earlier try was written, and the run was changed since, as by a cancel
 	}
-	return mv.At, err
+	return claimed{at: mv.At, sent: sent}, err
 }
 
 // inquire asks the other side about a run that may not be called again because its

@@ -59,7 +59,7 @@ func (d *delivery) carry() error {
 		if err := d.m.admit(); err != nil {
 			return err
 		}
-		started, err := d.claim()
+		claim, err := d.claim()
 		if err != nil {
 			d.m.slots.release()
 			if again, err := d.refused(err); !again {
@@ -67,7 +67,7 @@ func (d *delivery) carry() error {
 			}
 			continue
 		}
-		done := d.m.attempt(d.calls, d.family, d.run, started)
+		done := d.m.attempt(d.calls, d.family, d.run, claim)
 		d.m.slots.release()
 		if more, err := d.conclude(done); !more {
 			return err
@@ -113,6 +113,11 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
 		err := d.m.pause(d.run, d.own.wake)
+		return err == nil, err
+	case errors.Is(cause, ErrBeforeFirstCall):
+		first := d.run
+		first.DueAt = first.FirstSentAt
+		err := d.m.pause(first, d.own.wake)
 		return err == nil, err
 	case errors.Is(cause, ErrDead):
 		// A letter that was forked, purged or reconciled needs no mirror. An open one gets

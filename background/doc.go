@@ -27,6 +27,6 @@
 //     probe a second; what is parked needs no bell and is let go in order, and
 //     while it is a crowd it spends nothing.
 //
-// The package imports asynq, go-redis, zap, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
+// The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
 // know of SQL, of settlements and money's rules, or of any face.
 package background

@@ -24,3 +24,6 @@ var (
 	ErrNotFound      = errors.New("background: no such run")
 	ErrUnknownFamily = errors.New("background: no such family")
 )
+
+// ErrBeforeFirstCall: see ErrKeyExpired. A little later the clock can tell.
+var ErrBeforeFirstCall = errors.New("background: this clock stands before the first call under the run's operation key")

@@ -10,6 +10,16 @@ type Attempt struct {
 	Run       Run // after the claim
 	Number    int // from 1
 	StartedAt time.Time
+	// Fresh reports whether the call may still be made: nil, or ErrStale once the claim is
+	// older than CallBound or the attempt has ended. A handler asks as late as it can, best
+	// when all but the last byte of its request has left, for its process may have stood
+	// still since the claim, and others may have executed or decided the opposite. Once
+	// refused it sends no more and answers NotExecuted: the attempt then ends as
+	// interrupted and spends nothing.
+	Fresh func() error
+	// NotAfter is when nobody waits for the answer any more: whoever is called is to
+	// execute nothing then.
+	NotAfter time.Time
 }
 
 // Family is a kind of task: what runs, and how its moves are recorded.
@@ -28,7 +38,7 @@ type Family interface {
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
-	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst,
+	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst,
 	// ErrSessionLost, ErrBraked, ErrCallsOut or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
 	// move that is already recorded is answered as if it had just been.
 	Record(ctx context.Context, m Move) (Run, error)

@@ -29,9 +29,9 @@ type Config struct {
 	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
 	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
 	SweepEvery time.Duration // how often the sweeper looks; 1s
-	BeatEvery  time.Duration // how often this process shows that it lives; 1s
-	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 10s
-	LostAfter  time.Duration // a process that stands still for this long is lost; 15s, more than BeatGrace
+	LostAfter  time.Duration // a process that stands still for this long is lost; 15s
+	BeatEvery  time.Duration // how often this process shows that it lives; LostAfter/15
+	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
 	Recoveries int           // attempts of a run that may be lost with their workers; 5
 	Brake      BrakeRule     // when brakes pull themselves, and how they are let go
 
@@ -60,6 +60,8 @@ type Manager struct {
 	engaged *engagements
 	waker   *waker
 	health  *health
+	clocks  func() instant
+	pausing *claimPause
 	promote *promoter
 	sweep   *sweeper
 	session *session
@@ -112,11 +114,13 @@ func New(cfg Config) (*Manager, error) {
 		slots:     newSlots(cfg.Slots),
 		engaged:   newEngagements(),
 		health:    newHealth(cfg.Logger),
+		clocks:    readClocks,
 		stop:      make(chan struct{}),
 		graceOver: make(chan struct{}),
 		stopped:   make(chan struct{}),
 		crew:      newCrew(),
 	}
+	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
@@ -152,9 +156,9 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.Poll, 5*time.Millisecond)
 	positive(&c.Grace, 10*time.Second)
 	positive(&c.SweepEvery, time.Second)
-	positive(&c.BeatEvery, time.Second)
-	positive(&c.BeatGrace, 10*time.Second)
 	positive(&c.LostAfter, 15*time.Second)
+	positive(&c.BeatEvery, c.LostAfter/15)
+	positive(&c.BeatGrace, 2*c.LostAfter/3)
 	positive(&c.Recoveries, 5)
 	c.Brake.normalise()
 	if c.Worker == "" {

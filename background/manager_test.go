@@ -77,6 +77,12 @@ func (h *house) start(change ...func(*background.Config)) *worker {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return h.run(m)
+}
+
+// run runs a manager until the test ends.
+func (h *house) run(m *background.Manager) *worker {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

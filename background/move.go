@@ -23,6 +23,8 @@ type Result struct {
 	Moved      int64         // minor units that were moved; 0 for families that move no money
 	Reference  string        // the other side's name of the effect
 	Failure    *Failure      // nil exactly when Class is Executed
+
+	Unsent bool // the claim was too old before anything whole was sent; set by the manager alone
 }
 
 // Reason codes of a death.

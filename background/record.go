@@ -22,7 +22,7 @@ const (
 // whether the move was written.
 func Answered(err error) bool {
 	for _, known := range []error{
-		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrNotFound, ErrUnknownFamily,
+		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrNotFound, ErrUnknownFamily,
 		ErrUnreadable, ErrUnrecordable,
 	} {
 		if errors.Is(err, known) {

@@ -30,7 +30,7 @@ func (f *frozen) Beat(ctx context.Context, id background.SessionID) (bool, error
 }
 
 func quick(c *background.Config) {
-	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
+	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 1500*time.Millisecond, 50*time.Millisecond
 }
 
 // A worker that stands still in the middle of a call is declared lost; the run

@@ -49,6 +49,10 @@ func (m *Manager) admit() error {
 			m.slots.release()
 			return errUnavailable
 		}
+		if left := m.pausing.remaining(); left > 0 {
+			m.slots.release()
+			return &handBack{at: m.now().Add(left)}
+		}
 		if m.Healthy() == nil {
 			return nil
 		}

@@ -6,6 +6,7 @@ type Stats struct {
 	Waiting       int    // runs waiting in place for their next attempt
 	Abandoned     int    // calls that outlived their attempt and have not answered yet
 	WriteFailures uint64 // failed tries to write a move, since the start
+	StaleClaims   uint64 // claims that were too old to be called on, since the start
 	Braked        int    // brakes that are not released
 	Parked        uint64 // deliveries let go of because a brake was pulled, since the start
 	Rung          uint64 // bells rung again by the sweeper, since the start
@@ -22,6 +23,7 @@ func (m *Manager) Stats() Stats {
 		Waiting:       int(m.waiting.Load()),
 		Abandoned:     int(m.abandoned.Load()),
 		WriteFailures: m.health.failures.Load(),
+		StaleClaims:   m.pausing.count.Load(),
 		Braked:        len(*m.brakes.known.Load()),
 		Parked:        m.brakes.parked.Load(),
 		Rung:          m.sweep.rung.Load(),

@@ -35,8 +35,15 @@ type Call struct {
 	Target       string // the escrow service's name
 	Outcome      settlement.Outcome
 	Amount       settlement.Money
+	Generation   int // of the adjudication: a service that has seen a higher one of its transaction is to refuse this
 	Run          background.RunID
 	Attempt      int
+	// Fresh reports whether the request may still leave; see Executor. It is nil in a
+	// lookup, and in a call that no attempt makes.
+	Fresh func() error
+	// NotAfter is when nobody waits for the answer any more, by the database's clock: the
+	// service is to execute nothing then. Zero where Fresh is nil.
+	NotAfter time.Time
 	// SentAgo is for how long nothing was sent under the operation key, as the times of
 	// the receipts tell, which are those of the machines that wrote them: of a lookup only.
 	SentAgo time.Duration
@@ -58,6 +65,13 @@ type Answer struct {
 // Executor calls an escrow service. It MUST pass OperationKey on, MUST NOT
 // change Request, and MUST answer Unknown whenever it can't tell whether money
 // moved. It must be safe for concurrent use.
+//
+// It SHOULD ask Call.Fresh as late as it can: when all but the last byte of the request
+// has left, behind anything that takes time, such as a dial. When that refuses, it
+// sends no more and answers NotExecuted; the attempt then ends as interrupted and
+// spends nothing. The process may have stood still since its claim, and others may have
+// executed, or decided the opposite, meanwhile. It is also asked just before Execute is
+// called.
 type Executor interface {
 	Execute(ctx context.Context, c Call) Answer
 	// KeyLifetime is for how long after the first call the escrow service still

@@ -13,9 +13,12 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// keyMargin is taken off the lifetime of an operation key: a call that is let
-// through must reach the escrow service while it still knows the key.
-const keyMargin = 5 * time.Second
+// keyMargin is taken off the lifetime of an operation key, beside a call's own time
+// limit: a call leaves within the call bound of its claim, and the clocks of the
+// process that made the first call and of this one may each be off by ClockBound.
+func keyMargin(lostAfter time.Duration) time.Duration {
+	return background.CallBound(lostAfter) + 2*background.ClockBound
+}
 
 // family is the settlement family: its handler calls the escrow service, its
 // record keeps settlement, escrow and evidence in step with the run.
@@ -23,6 +26,7 @@ type family struct {
 	journal  *postgres.Journal
 	executor Executor
 	limit    time.Duration
+	margin   time.Duration // see keyMargin
 	now      func() time.Time
 	handlers *handlers
 	escrows  *escrowKeeper
@@ -31,36 +35,17 @@ type family struct {
 func (f *family) Name() string             { return Family }
 func (f *family) TimeLimit() time.Duration { return f.limit }
 
-// Handle calls the escrow service once.
+// Handle calls the escrow service once, for an attempt that can tell whether it may.
 func (f *family) Handle(ctx context.Context, a background.Attempt) background.Result {
-	if why := f.stale(a); why != "" {
-		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "claim.stale", Message: why}}
+	if a.Fresh == nil {
+		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStale, Message: "nobody tells how old the claim is"}}
 	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
 		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
 	}
+	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
-}
-
-// staleClaim is how old a claim may be when its call is made: as much as keyMargin
-// allows for.
-const staleClaim = keyMargin
-
-// stale tells why a claim may no longer be called on, though it was right when it
-// was made: its answer, or this process, stood still since. Others may have called
-// under the operation key meanwhile, and the key's lifetime may be over.
-func (f *family) stale(a background.Attempt) string {
-	now := f.now()
-	switch {
-	case f.executor.KeyLifetime() == Forever:
-		return ""
-	case now.Sub(a.StartedAt) > staleClaim:
-		return "the claim is too old to call on"
-	case a.Run.UnknownOpen > 0 && f.over(&a.Run, now):
-		return "the operation key may have expired since the claim"
-	}
-	return ""
 }
 
 // Lookup asks the escrow service what became of the run's operation key.
@@ -110,15 +95,16 @@ func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 
 func callOf(r background.Run, attempt int) (Call, error) {
 	var request struct {
-		Amount  settlement.Money   `json:"amount"`
-		Outcome settlement.Outcome `json:"outcome"`
+		Amount     settlement.Money   `json:"amount"`
+		Outcome    settlement.Outcome `json:"outcome"`
+		Generation int                `json:"generation"`
 	}
 	if err := json.Unmarshal(r.Payload, &request); err != nil {
 		return Call{}, err
 	}
 	return Call{
 		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
-		Outcome: request.Outcome, Amount: request.Amount,
+		Outcome: request.Outcome, Amount: request.Amount, Generation: request.Generation,
 	}, nil
 }
 
@@ -183,8 +169,10 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
-	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
-		return postgres.Change{}, background.ErrKeyExpired
+	if m.Fact == receipts.AttemptStarted {
+		if err := f.keyAllows(&s.Run, m.At); err != nil {
+			return postgres.Change{}, err
+		}
 	}
 	onExecuted(&m, s)
 	onEndedCase(&m, s)
@@ -235,17 +223,27 @@ func onEndedCase(m *background.Move, s *postgres.Snapshot) {
 
 const reasonCaseEnded = "case_ended"
 
-// keyMayBeOver guards the call after an unknown one: past the key's lifetime the
-// escrow service would take a repetition for a new order, and pay twice.
-func (f *family) keyMayBeOver(r *background.Run, at time.Time) bool {
-	return r.UnknownOpen > 0 && !r.FirstSentAt.IsZero() && r.State.Waiting() && f.over(r, at)
+// keyAllows guards the call after an unknown one: past the key's lifetime the escrow
+// service would take a repetition for a new order, and pay twice. A clock that stands a
+// little before the first call is waited for; one that stands far before it can't tell.
+func (f *family) keyAllows(r *background.Run, at time.Time) error {
+	switch {
+	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executor.KeyLifetime() == Forever:
+		return nil
+	case f.over(r, at):
+		return background.ErrKeyExpired
+	case at.Before(r.FirstSentAt):
+		return background.ErrBeforeFirstCall
+	}
+	return nil
 }
 
 // over reports whether the run's operation key may not outlive a call made now. A
-// clock that stands before the first call can't tell, so it may be.
+// clock that stands before the first call by more than two clocks may be apart can't
+// tell, so it may be.
 func (f *family) over(r *background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
-	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit)))
+	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.ClockBound || !at.Before(r.FirstSentAt.Add(life-f.margin-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.

@@ -227,8 +227,10 @@ func TestALateAnswerOfAnOlderGenerationLeavesTheNewerRunAlone(t *testing.T) {
 // A claim whose answer took too long is not called on: the operation key may be over.
 func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.BaseDelay = 500 * time.Millisecond })
-	r.escrow.life = 2 * time.Second
+	r := newRig(t, func(c *Config) {
+		c.LostAfter, c.TimeLimit, c.Policy.BaseDelay = 3*time.Second, 100*time.Millisecond, 500*time.Millisecond
+	})
+	r.escrow.life = 7 * time.Second
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
 	r.escrow.script = func(_ context.Context, c Call) Answer {
 		r.escrow.pay(c, c.Amount.Minor)
@@ -243,7 +245,7 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR UPDATE`, s.Case.String()); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(3 * time.Second) // past the key's lifetime: what the test is about
+	<-time.After(r.escrow.life) // past the key's lifetime: what the test is about
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

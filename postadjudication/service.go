@@ -129,7 +129,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers, escrows: s.escrows}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, margin: keyMargin(c.LostAfter), now: c.Now, handlers: s.handlers, escrows: s.escrows}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -141,7 +141,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
 		Brake: c.Brake, OnBrake: c.OnBrake,
 	})
 	if err != nil {

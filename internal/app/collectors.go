@@ -27,12 +27,15 @@ type process struct {
 
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
+	stale *prometheus.Desc // claims that were not called on
+
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 }
 
 func newProcess(of measured, started time.Time) *process {
 	return &process{
 		of: of, started: started,
+		stale:        about("recourse_stale_claims_total", "Claims that were too old to be called on: Postgres, or this machine, stood still. They spend nothing."),
 		running:      about("recourse_calls_running", "Calls of the escrow service in flight."),
 		waiting:      about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
 		abandoned:    about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
@@ -77,6 +80,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.unreadable, float64(s.Unreadable))
 	count(p.unrecordable, s.Unrecordable)
 	count(p.failures, s.WriteFailures)
+	count(p.stale, s.StaleClaims)
 	count(p.told, s.LettersTold)
 	count(p.untold, s.LettersUntold)
 	count(p.rung, s.Rung)

@@ -10,6 +10,7 @@ const (
 	BellBefore    Moment = "bell.before"
 	BellAfter     Moment = "bell.after"
 	CallBefore    Moment = "call.before"
+	CallLast      Moment = "call.last"
 	CallAfter     Moment = "call.after"
 )
 

@@ -125,7 +125,7 @@ func checkedHeader(h http.Header) (http.Header, error) {
 	for name, values := range h {
 		key := http.CanonicalHeaderKey(name)
 		switch key {
-		case "Idempotency-Key", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Host", "Connection":
+		case "Idempotency-Key", "Recourse-Generation", "Recourse-Not-After", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Host", "Connection":
 			return nil, fmt.Errorf("escrowhttp: header %s is set by the executor", key)
 		}
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !tokenRune(r) }) {

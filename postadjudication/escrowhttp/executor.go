@@ -1,10 +1,8 @@
 package escrowhttp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -48,13 +46,18 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
 	req := e.request(x.traced(ctx), http.MethodPost, e.executions, c)
 	req.Header.Set("Content-Type", "application/json")
-	// Hiding the reader's type leaves GetBody unset. With it, net/http would take
-	// the Idempotency-Key as leave to replay the request on a new connection.
-	req.Body = io.NopCloser(bytes.NewReader(c.Request))
-	req.ContentLength = int64(len(c.Request))
+	fence(req.Header, c)
+	// GetBody stays unset. With it, net/http would take the Idempotency-Key as leave to
+	// replay the request on a new connection.
+	body := newLastByte(c.Request, c.Fresh)
+	req.Body, req.ContentLength = body, int64(len(c.Request))
 
 	resp, err := e.client.Do(req)
-	if err != nil {
+	stale := body.end()
+	switch {
+	case err != nil && stale != nil:
+		return unsent(stale)
+	case err != nil:
 		return x.unanswered(ctx, err)
 	}
 	defer resp.Body.Close()
@@ -122,6 +125,17 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 		Method: method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
+}
+
+// fence tells the escrow service from when on, and after which other request, it is to
+// refuse this one: see the package comment.
+func fence(h http.Header, c postadjudication.Call) {
+	if c.Generation > 0 {
+		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
+	}
+	if !c.NotAfter.IsZero() {
+		h.Set("Recourse-Not-After", c.NotAfter.UTC().Format(time.RFC3339Nano))
+	}
 }
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
