@@ -5,7 +5,7 @@ var money = []Guard{
 	{
 		Name: "no call after an unknown one past the key's lifetime",
 		Edits: []Edit{{"postadjudication/family.go",
-			"return r.UnknownOpen > 0 && !r.FirstSentAt.IsZero() && r.State.Waiting() && f.over(r, at)", "return false"}},
+			"case f.over(r, at):", "case false:"}},
 		By: Catch{Package: "./postadjudication", Test: "TestUnknownIsNotRepeatedPastTheKeyLifetime"},
 	},
 	{
