@@ -35,6 +35,7 @@ type Call struct {
 	Target       string // the escrow service's name
 	Outcome      settlement.Outcome
 	Amount       settlement.Money
+	Generation   int // of the adjudication that is executed
 	Run          background.RunID
 	Attempt      int
 	// SentAgo is for how long nothing was sent under the operation key, as the times of

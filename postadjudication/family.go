@@ -110,15 +110,16 @@ func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 
 func callOf(r background.Run, attempt int) (Call, error) {
 	var request struct {
-		Amount  settlement.Money   `json:"amount"`
-		Outcome settlement.Outcome `json:"outcome"`
+		Amount     settlement.Money   `json:"amount"`
+		Generation int                `json:"generation"`
+		Outcome    settlement.Outcome `json:"outcome"`
 	}
 	if err := json.Unmarshal(r.Payload, &request); err != nil {
 		return Call{}, err
 	}
 	return Call{
 		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
-		Outcome: request.Outcome, Amount: request.Amount,
+		Outcome: request.Outcome, Amount: request.Amount, Generation: request.Generation,
 	}, nil
 }
 
@@ -172,6 +173,9 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 		if err == nil && excess > 0 {
 			f.escrows.excess(&s.Case, s.Run.ID, excess)
 		}
+		if err == nil && m.Fact == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+			err = background.ErrDead // see onUndercut
+		}
 		if !errors.Is(err, errSiblings) {
 			return s.Run, err
 		}
@@ -183,6 +187,7 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
+	onUndercut(&m, s)
 	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
 		return postgres.Change{}, background.ErrKeyExpired
 	}
@@ -196,9 +201,16 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 	if err != nil {
 		return postgres.Change{}, err
 	}
+	p := evidence(&m, &s.Run, &run)
+	if closesLetter(&m, s, &run) {
+		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed}); err != nil {
+			return postgres.Change{}, err
+		}
+		run.Letter, p.LetterClosed = background.LetterReconciled, true
+	}
+	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
-	p := evidence(&m, &s.Run, &run)
 	p.Outcome = string(state.Adjudication)
 	if state != s.Case.State {
 		p.Settlement = snapshotOf(state)
@@ -233,7 +245,33 @@ func onEndedCase(m *background.Move, s *postgres.Snapshot) {
 	}
 }
 
-const reasonCaseEnded = "case_ended"
+// onUndercut ends a run whose reservation was taken by a payment under another key
+// while it ran: one more attempt could pay a second time. One that waits is ended by
+// the payment itself, but versions before left it waiting: then its claim ends it.
+func onUndercut(m *background.Move, s *postgres.Snapshot) {
+	if !s.Case.State.Undercut() {
+		return
+	}
+	switch m.Fact {
+	case receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptInterrupted:
+		m.Fact, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, reasonPaidOlder
+	}
+}
+
+// closesLetter reports whether a finding closes an open letter though nothing was
+// executed: one that can't be forked has nothing else to wait for. A lookup only
+// clears it, for it is a person who has to say that the payment under the older key
+// is all there will be.
+func closesLetter(m *background.Move, s *postgres.Snapshot, after *background.Run) bool {
+	return m.Fact == receipts.Reconciled && m.Result.Class == NotExecuted && m.Lookup == "" &&
+		after.Letter == background.LetterOpen && s.Case.State.Undercut() && s.Case.State.Progression == settlement.DisputeReady
+}
+
+// Reason codes of runs that others' payments ended.
+const (
+	reasonCaseEnded = "case_ended"
+	reasonPaidOlder = string(GatePaidOlder)
+)
 
 // keyMayBeOver guards the call after an unknown one: past the key's lifetime the
 // escrow service would take a repetition for a new order, and pay twice.

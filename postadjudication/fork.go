@@ -193,6 +193,8 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateNotOpen
 	case s.Case.State.Progression.Ended():
 		return GateCaseEnded
+	case s.Case.State.Undercut():
+		return GatePaidOlder
 	case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
 		return GateReconcileFirst
 	}

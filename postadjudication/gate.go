@@ -5,13 +5,14 @@ type Gate string
 
 // The gates.
 const (
-	GateNotALetter     Gate = "not_a_letter"     // the run is not dead-lettered
-	GateNotOpen        Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst Gate = "reconcile_first"  // money may have moved, and the operation key may be over
-	GateCaseEnded      Gate = "case_ended"       // the case is settled or refunded
-	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
-	GateHeld           Gate = "held"             // somebody holds the letter
-	GateNotHeld        Gate = "not_held"         // nobody holds the letter
+	GateNotALetter     Gate = "not_a_letter"         // the run is not dead-lettered
+	GateNotOpen        Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst Gate = "reconcile_first"      // money may have moved, and the operation key may be over
+	GateCaseEnded      Gate = "case_ended"           // the case is settled or refunded
+	GateNotSettlement  Gate = "not_a_settlement"     // a plain task has no money to find out about
+	GateHeld           Gate = "held"                 // somebody holds the letter
+	GatePaidOlder      Gate = "paid_under_older_key" // money moved under the key of an earlier decision
+	GateNotHeld        Gate = "not_held"             // nobody holds the letter
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -29,6 +30,8 @@ func (g Gate) Meaning() string {
 		return "a plain task has no money to find out about"
 	case GateHeld:
 		return "the letter is held"
+	case GatePaidOlder:
+		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
 	case GateNotHeld:
 		return "nobody holds the letter"
 	}

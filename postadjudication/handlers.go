@@ -73,18 +73,32 @@ func answer(err error) error {
 	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
-// attach adds the handler to a change in which the run dies. A run that handles a
+// dies tells which run dies in a change, if one does: the run that it is about, or
+// the one that holds its case.
+func dies(ch *postgres.Change) (dead background.Run, does bool) {
+	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
+		return ch.After.Run, true
+	}
+	for i := range ch.Others {
+		if r := &ch.Others[i]; r.After.Letter == background.LetterOpen && r.Before.Letter != background.LetterOpen {
+			return r.After, true
+		}
+	}
+	return dead, false
+}
+
+// attach adds the handler to a change in which a run dies. A run that handles a
 // letter itself has none: it dies like any other, and there is no loop.
 func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **background.Run) (postgres.Change, error) {
-	dead := ch.After.Run
-	if dead.Letter != background.LetterOpen || ch.Before.Run.Letter == background.LetterOpen {
+	dead, does := dies(&ch)
+	if !does {
 		return ch, nil
 	}
 	family := h.service.plain[h.of[dead.Family]]
 	if _, is := handles(dead); is || family == nil {
 		return ch, nil
 	}
-	payload, err := json.Marshal(deadLetterOf(*ch.After))
+	payload, err := json.Marshal(deadLetterOf(postgres.Snapshot{Case: ch.After.Case, Run: dead}))
 	if err != nil {
 		return ch, err
 	}

@@ -71,6 +71,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optInteger("budget_spent", int64(p.BudgetSpent))
 	c.optText("bulk", p.Bulk)
 	c.optText("call", p.Call)
+	c.optTrue("case_unmoved", p.CaseUnmoved)
 	c.optText("changes", p.Changes)
 	c.optText("content_digest", p.ContentDigest)
 	c.optText("currency", p.Currency)
@@ -92,6 +93,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("generation", int64(p.Generation))
 	c.optInteger("held", p.Held)
+	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
 	c.optText("lookup", p.Lookup)
 	c.optInteger("moved", p.Moved)
@@ -116,6 +118,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("target", p.Target)
 	c.optText("trace_id", p.TraceID)
 	c.optText("transaction_receipt_id", p.TransactionReceiptID)
+	c.optTrue("under_older_key", p.UnderOlderKey)
 	c.optInteger("unknown_open", int64(p.UnknownOpen))
 	c.optText("worker", p.Worker)
 }

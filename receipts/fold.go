@@ -208,7 +208,7 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 		}
 	case run.State == StateRunning:
 	case run.Letter == LetterOpen:
-		if executed {
+		if executed || e.Payload.LetterClosed {
 			run.Letter = LetterReconciled
 		}
 	case run.Letter == LetterPurged && executed: // it is found after all; the letter stays gone

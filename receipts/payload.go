@@ -52,6 +52,9 @@ type Payload struct {
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
 	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
+	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
+	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
+	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
 	Excess            int64     `json:"excess,omitempty"`             // of a breach: moved beyond what was reserved
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back
 	Error             Failure   `json:"error,omitzero"`               // what went wrong

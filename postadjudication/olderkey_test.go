@@ -1,0 +1,299 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+const lateMinor = 400
+
+// olderKey is a case whose first generation was found, wrongly, not to be executed:
+// its call is out, and pays when the test says so.
+type olderKey struct {
+	*rig
+	letter Submitted
+	pays   chan struct{}
+}
+
+// newOlderKey has a first generation of lateMinor, which pays late; what the others
+// are answered is the script's.
+func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKey {
+	t.Helper()
+	quick := func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
+	o := &olderKey{rig: newRig(t, append([]func(*Config){quick}, change...)...), pays: make(chan struct{})}
+	o.escrow.script = func(ctx context.Context, c Call) Answer {
+		if c.Generation == 1 {
+			<-o.pays
+			return o.escrow.pay(c, lateMinor)
+		}
+		return script(ctx, o.rig, c)
+	}
+	first := release(1)
+	first.Amount = euros(lateMinor)
+	o.letter = o.work().mustSubmit(first)
+	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1"}
+	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// higher is a generation of the whole escrow.
+func (o *olderKey) higher(generation int) Adjudication {
+	a := release(1)
+	a.Generation = generation
+	return a
+}
+
+// paysLate lets the call of the first generation pay, and waits until that is told.
+func (o *olderKey) paysLate() {
+	o.t.Helper()
+	close(o.pays)
+	o.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	if told := o.told(o.letter, receipts.AnsweredLate); len(told) != 1 || !told[0].UnderOlderKey || told[0].Moved != lateMinor {
+		o.t.Errorf("%+v", told)
+	}
+}
+
+// undercut checks a case of which the older key paid and the present generation nothing,
+// and that its letter says so.
+func (o *olderKey) undercut(present Submitted, reserved int64) {
+	o.t.Helper()
+	c := o.caseOf(release(1))
+	if c.Progression != settlement.DisputeReady || c.Asked != 1000 || c.Moved != 0 || c.Released != lateMinor || c.Reserved != reserved {
+		o.t.Errorf("%+v", c.State)
+	}
+	var no *RefusedError
+	if _, err := o.Fork(context.Background(), "acme", present.Run, again); !errors.As(err, &no) || no.Gate != GatePaidOlder || !strings.Contains(err.Error(), "higher generation") {
+		o.t.Errorf("a fork: %v", err)
+	}
+	if n := o.count(`SELECT breached FROM recourse.escrows`); n != 0 {
+		o.t.Errorf("breached by %d, and %d of 1000 was paid", n, lateMinor)
+	}
+	o.sound()
+}
+
+func neverCalled(_ context.Context, r *rig, c Call) Answer {
+	r.t.Errorf("generation %d was called", c.Generation)
+	return refused()
+}
+
+// A run that waits while an older generation is found to have paid would pay on top:
+// it ends as a dead letter, whose reservation is cut by what was paid.
+func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
+	t.Parallel()
+	o := newOlderKey(t, neverCalled)
+	ctx := context.Background()
+	if _, err := o.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	waits := o.mustSubmit(o.higher(2))
+	if waits.Reply != Created {
+		t.Fatal(waits.Reply)
+	}
+	o.paysLate()
+	if st := o.status(waits.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" || st.Attempts != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := o.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+		t.Fatal(err)
+	}
+	o.undercut(waits, 600)
+	if found := o.letters(LetterFilter{}); len(found) != 1 || found[0].Run != waits.Run {
+		t.Errorf("the list of letters: %+v", found)
+	}
+	inspected, err := o.Inspect(ctx, "acme", waits.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range inspected.Actions {
+		if (a.Name == ActionFork || a.Name == ActionRetry) && (a.Allowed || a.RefusedBy != GatePaidOlder) {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// The letter of the present generation is there already.
+func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
+	t.Parallel()
+	o := newOlderKey(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
+	dead := o.mustSubmit(o.higher(2))
+	o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+	o.paysLate()
+	o.undercut(dead, 600)
+}
+
+// A run that runs ends at its own finish: it is not tried again.
+func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	o := newOlderKey(t, func(context.Context, *rig, Call) Answer {
+		close(called)
+		<-answer
+		return busy429()
+	}, func(c *Config) { c.Policy.MaxRetryAttempts = 3; c.TimeLimit = 2 * time.Second })
+	runs := o.mustSubmit(o.higher(2))
+	<-called
+	o.paysLate()
+	if st := o.status(runs.Run); st.State != background.Running {
+		t.Errorf("%+v", st)
+	}
+	close(answer)
+	o.atRest()
+	if st := o.status(runs.Run); st.State != background.DeadLettered || st.ReasonCode != "paid_under_older_key" || st.Attempts != 1 {
+		t.Errorf("%+v", st)
+	}
+	o.undercut(runs, 600)
+}
+
+// What it pays all the same is a fact: paid beyond what is held, it is a breach.
+func TestBothGenerationsPay(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+		close(called)
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}, func(c *Config) { c.TimeLimit = 2 * time.Second })
+	o.overpays = true
+	runs := o.mustSubmit(o.higher(2))
+	<-called
+	o.paysLate()
+	close(answer)
+	o.atRest()
+	if c := o.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.Released != 1400 || c.Reserved != 0 {
+		t.Errorf("%+v", c.State)
+	}
+	if told := o.told(runs, receipts.ConservationBreach); len(told) != 1 || told[0].Excess != lateMinor {
+		t.Errorf("%+v", told)
+	}
+	o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+	o.sound()
+}
+
+// The reservation of the present generation makes room for what an older one paid: an
+// escrow that paid what it holds is not breached.
+func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	letter := r.purgedThoughPaid(1, 1000)
+	r.stopWork()
+	higher := refund(1)
+	higher.Generation = 2
+	waits := r.mustSubmit(higher)
+	if waits.Reply != Created {
+		t.Fatalf("%+v", waits)
+	}
+	for range 2 { // the second time it is known
+		c, err := r.Reconcile(context.Background(), "acme", letter.Run, bankSays)
+		if err != nil || c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || c.Moved != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+	if n := r.count(`SELECT breached FROM recourse.escrows`) + r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+		t.Error("1000 of 1000 was paid, and it is a breach")
+	}
+	if st := r.status(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
+		t.Errorf("%+v", st)
+	}
+	r.sound()
+}
+
+// The letter has two ways out: a higher generation, and a person's finding.
+func TestALetterThatCantBeForkedEnds(t *testing.T) {
+	t.Parallel()
+	undercut := func(t *testing.T) (*olderKey, Submitted) {
+		o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+			if c.Generation == 2 {
+				return refused()
+			}
+			return r.escrow.pay(c, c.Amount.Minor)
+		})
+		dead := o.mustSubmit(o.higher(2))
+		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+		o.paysLate()
+		return o, dead
+	}
+	t.Run("by a higher generation", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		rest := o.higher(3)
+		rest.Amount = euros(600)
+		if s := o.mustSubmit(rest); s.Reply != Created {
+			t.Fatal(s.Reply)
+		}
+		o.atRest()
+		if c := o.caseOf(rest); c.Progression != settlement.Settled || c.Released != 1000 || o.standing(dead) != background.LetterSuperseded {
+			t.Errorf("%+v, %s", c.State, o.standing(dead))
+		}
+		o.sound()
+	})
+	t.Run("by a finding", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2"})
+		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 0 || o.standing(dead) != background.LetterReconciled {
+			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
+		}
+		if s := o.mustSubmit(o.higher(2)); s.Reply.Accepted() && s.Reply == Created {
+			t.Errorf("%+v", s)
+		}
+		o.sound()
+	})
+	t.Run("not by a lookup", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		if _, err := o.ReconcileByLookup(context.Background(), "acme", dead.Run, "user:ada"); err != nil {
+			t.Fatal(err)
+		}
+		o.undercut(dead, 600)
+	})
+}
+
+// Versions before left the run waiting, and freed what it had reserved: its claim
+// ends it.
+func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(ctx context.Context, c Call) Answer { return neverCalled(ctx, r, c) }
+	s := r.mustSubmit(release(1))
+	if _, err := r.db.Exec(`UPDATE recourse.cases SET progression = 'partially-settled', moved = 400, reserved = 0, released = 400`); err != nil {
+		t.Fatal(err)
+	}
+	r.work().atRest()
+	if st := r.status(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
+		t.Errorf("%+v", st)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady {
+		t.Errorf("%+v", c.State)
+	}
+}
+
+// A dead letter's handler begins also for a run that another run's payment ends.
+func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
+	t.Parallel()
+	var seen handled
+	o := newOlderKey(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
+	if _, err := o.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	waits := o.mustSubmit(o.higher(2))
+	o.paysLate()
+	o.untilTrue("the letter is handled", func() bool {
+		return slices.ContainsFunc(seen.all(), func(l DeadLetter) bool { return l.Run == waits.Run && l.ReasonCode == "paid_under_older_key" })
+	})
+	if st := o.status(waits.Run); st.Handler.IsZero() || o.payloadOf(st, receipts.DeadLettered).NewRun != st.Handler {
+		t.Errorf("%+v", st)
+	}
+	o.sound()
+}
