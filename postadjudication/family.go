@@ -253,9 +253,13 @@ func onUndercut(m *background.Move, s *postgres.Snapshot) {
 		return
 	}
 	switch m.Fact {
-	case receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptInterrupted:
-		m.Fact, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, reasonPaidOlder
+	case receipts.AttemptStarted:
+		m.Run = s.Run // a claim is made without having read the run
+	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+	default:
+		return
 	}
+	m.Fact, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, reasonPaidOlder
 }
 
 // closesLetter reports whether a finding closes an open letter though nothing was

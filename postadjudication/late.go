@@ -92,7 +92,6 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 		}
 		change.After.Case.State = state
 		p.UnderOlderKey = fact.Fact == settlement.ExecutedOlder
-		p.CaseUnmoved = s.Case.State.Progression.Ended()
 		p.Outcome = string(state.Adjudication)
 		if state != s.Case.State {
 			p.Settlement = snapshotOf(state)
@@ -151,6 +150,7 @@ func closePaid(m background.Move, ch postgres.Change, holder background.Run) pos
 	p := &draft.Payload
 	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(Executed), m.Result.Moved, m.Result.Reference
 	p.OutcomeClass, p.Ended = string(Executed), holder.State.Waiting()
+	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
 	if p.Ended {
 		after.State = background.Succeeded
 	} else {

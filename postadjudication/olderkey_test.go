@@ -108,8 +108,11 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.undercut(waits, 600)
-	if found := o.letters(LetterFilter{}); len(found) != 1 || found[0].Run != waits.Run {
+	if found := o.letters(LetterFilter{Standing: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidOlder {
 		t.Errorf("the list of letters: %+v", found)
+	}
+	if plan := o.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidOlder] != 1 {
+		t.Errorf("a plan: %+v", plan)
 	}
 	inspected, err := o.Inspect(ctx, "acme", waits.Run)
 	if err != nil {
@@ -270,7 +273,8 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.cases SET progression = 'partially-settled', moved = 400, reserved = 0, released = 400`); err != nil {
 		t.Fatal(err)
 	}
-	r.work().atRest()
+	// Another process: this one remembers the case as it wrote it.
+	joinRig(t, r.url, r.redis, r.escrow).work().atRest()
 	if st := r.status(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
 	}

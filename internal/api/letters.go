@@ -71,7 +71,7 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended.",
+		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key.",
 	}, a.fork)
 	register(a, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
