@@ -105,7 +105,7 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	if err := t.validate(); err != nil {
 		return Submitted{}, err
 	}
-	return s.submit(ctx, s.taskSubmission(ctx, f, t))
+	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 
 func (t Task) validate() error {

@@ -104,9 +104,14 @@ func (j *Journal) inLane(ctx context.Context, point string, do func(context.Cont
 		return ErrBusy
 	}
 	defer j.moveLane.leave()
+	return j.inTx(ctx, j.moveLane.db, point, do)
+}
+
+// inTx is inLane on another pool, whose statements must not wait.
+func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -54,6 +55,26 @@ func (j *Journal) Trail(ctx context.Context, tenant string, kase receipts.CaseID
 	}
 	var rows []receiptRow
 	if err := j.reads.SelectContext(ctx, &rows, trailSQL, tenant, after.Case.String(), after.Seq, only, limit); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]receipts.Receipt, len(rows))
+	for i := range rows {
+		out[i] = rows[i].receipt()
+	}
+	return out, nil
+}
+
+// CaseReceipts reads the receipts of a tenant's case that are of some subtypes, in order.
+func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	words := make(pq.StringArray, len(subtypes))
+	for i, s := range subtypes {
+		words[i] = string(s)
+	}
+	var rows []receiptRow
+	err := j.reads.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), words)
+	if err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]receipts.Receipt, len(rows))

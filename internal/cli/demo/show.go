@@ -148,7 +148,10 @@ func (r *Report) showLetters(s *screen.Screen) {
 var meanings = map[postadjudication.Reply]string{
 	postadjudication.Created:          "a new run, committed",
 	postadjudication.Deduplicated:     "the same is being executed; nothing runs twice",
-	postadjudication.AlreadyExecuted:  "executed before, or the case has ended",
+	postadjudication.AlreadyExecuted:  "executed before; nothing runs twice",
+	postadjudication.Superseded:       "accepted before, and replaced by a newer decision since",
+	postadjudication.Cancelled:        "accepted before, and cancelled since",
+	postadjudication.CaseEnded:        "another decision has settled or refunded the case",
 	postadjudication.DeadLettered:     "it died before; a person forks that letter",
 	postadjudication.ReconcileFirst:   "first find out whether money moved",
 	postadjudication.RetryKeyMismatch: "the same generation with other content",
