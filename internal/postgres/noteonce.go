@@ -10,6 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
+const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
+
 // NoteOnce leaves a receipt in a case in which nothing else changes, unless one of the
 // same subtype and content digest was left there since a time: who asks for the same
 // again and again must not fill the trail. Of many who ask at once, one writes it.
@@ -20,9 +22,9 @@ func (j *Journal) NoteOnce(ctx context.Context, tenant string, id receipts.CaseI
 		return maybeUnavailable(err)
 	}
 	note := func(ctx context.Context, tx *sql.Tx) error {
-		lock := `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
-		if lock = waiting(lock); !wait {
-			lock = skipping(lock)
+		lock := skipping(lockCaseSQL)
+		if wait {
+			lock = waiting(lockCaseSQL)
 		}
 		var seq int64
 		switch err := tx.QueryRowContext(ctx, lock, id.String(), tenant).Scan(&seq); {
