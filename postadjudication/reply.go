@@ -68,10 +68,7 @@ type Submitted struct {
 	Case  background.CaseID
 	State background.State
 
-	// Settlement is that of the case as it is now, in minor units of Currency. Both are
-	// empty where there is no case.
-	Settlement settlement.State
-	Currency   string
+	Settlement Settlement // of the case as it is now; empty where there is none
 
 	// Of Cancelled only.
 
@@ -80,6 +77,12 @@ type Submitted struct {
 
 	run  background.Run
 	bell func(context.Context, background.Run) error
+}
+
+// Settlement is how far a case has come, in minor units of its currency.
+type Settlement struct {
+	settlement.State
+	Currency string `json:"currency"`
 }
 
 // Ring rings the run's bell, so that a worker takes it at once. After SubmitTx

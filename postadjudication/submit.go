@@ -133,7 +133,7 @@ func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, erro
 		return Submitted{}, err
 	}
 	return Submitted{
-		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: snap.Case.State, Currency: snap.Case.Currency,
+		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
 		run: snap.Run, bell: s.manager.Bell,
 	}, nil
 }

@@ -74,7 +74,7 @@ func TestRepliesOfASubmission(t *testing.T) {
 	expect("again after it settled", AlreadyExecuted, release(1))
 	expect("another outcome after it settled", CaseEnded, refund(1))
 	expect("another escrow after it settled", CaseEnded, change(func(a *Adjudication) { a.EscrowReference = "esc_other" }))
-	if again := r.mustSubmit(release(1)); again.Settlement.Released != 1000 || again.Settlement.Moved != 1000 || again.Currency != "EUR" {
+	if again := r.mustSubmit(release(1)); again.Settlement.Released != 1000 || again.Settlement.Moved != 1000 || again.Settlement.Currency != "EUR" {
 		t.Errorf("the sums: %+v", again)
 	}
 	r.sound()

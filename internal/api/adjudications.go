@@ -14,7 +14,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/settlement"
 )
 
 // mostAtOnce is how many adjudications one request may hand over.
@@ -45,17 +44,11 @@ type Sum struct {
 
 // Submitted is what became of an adjudication that was accepted.
 type Submitted struct {
-	Reply      postadjudication.Reply `json:"reply" enum:"created,deduplicated,already_executed,superseded"`
-	Run        background.RunID       `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place; of superseded the one that it made"`
-	Case       background.CaseID      `json:"case_id" format:"uuid"`
-	State      background.State       `json:"state" doc:"Of the run"`
-	Settlement Settlement             `json:"settlement" doc:"Of the case now; of superseded its generation is the one that took this one's place"`
-}
-
-// Settlement is how far a case has come.
-type Settlement struct {
-	settlement.State
-	Currency string `json:"currency"`
+	Reply      postadjudication.Reply      `json:"reply" enum:"created,deduplicated,already_executed,superseded"`
+	Run        background.RunID            `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place; of superseded the one that it made"`
+	Case       background.CaseID           `json:"case_id" format:"uuid"`
+	State      background.State            `json:"state" doc:"Of the run"`
+	Settlement postadjudication.Settlement `json:"settlement" doc:"Of the case now; of superseded its generation is the one that took this one's place"`
 }
 
 // Item is what became of one of many adjudications: accepted, or why not.
@@ -126,7 +119,7 @@ func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOut
 	if !s.Reply.Accepted() {
 		return nil, declined(s)
 	}
-	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State, Settlement{s.Settlement, s.Currency}}}
+	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State, s.Settlement}}
 	if s.Reply == postadjudication.Created {
 		out.Status, out.Location = http.StatusCreated, Prefix+"/runs/"+s.Run.String()
 	}
