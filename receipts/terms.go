@@ -180,9 +180,9 @@ func valueLen(text []byte) int {
 			if i >= len(text) {
 				return 0
 			}
-		case '{':
+		case '{', '[':
 			depth++
-		case '}':
+		case '}', ']':
 			depth--
 		case ',':
 			if depth == 0 {

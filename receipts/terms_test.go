@@ -67,6 +67,16 @@ func TestABodyThatIsNoneHasNoTerms(t *testing.T) {
 	}
 }
 
+// What a newer program says beside is passed over.
+func TestTermsAreReadAmongMembersThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	body := `{"a":[1,{"b":"]"}],"case":"` + caseOfTerms.String() + `","payload":{"amount":5,"new":[[1,2],"x,\"}"],"target":"escrow"},"run":"` + runA.String() + `","subtype":"submitted","tenant":"acme"}`
+	terms, err := ReadTerms([]byte(body))
+	if want := (Terms{Case: caseOfTerms, Run: runA, Tenant: "acme", Amount: 5, Target: "escrow"}); err != nil || terms != want {
+		t.Errorf("%+v, %v", terms, err)
+	}
+}
+
 // A fork of an older program says neither currency nor content, and its amount in its settlement.
 func TestTermsOfAForkAreCompletedByTheFirstRun(t *testing.T) {
 	t.Parallel()
