@@ -212,7 +212,7 @@ func (l *lookupLoop) ask(ctx context.Context, id background.RunID) error {
 	if err != nil {
 		return err
 	}
-	if l.manager.Braked(s.Run) {
+	if l.manager.BreakerOpen(s.Run) {
 		return nil
 	}
 	q, err := l.settlements.inquiry(ctx, s.Run)
