@@ -43,12 +43,12 @@ func (d *delivery) inquire() (again bool, err error) {
 		// Cleared a moment ago and unknown again: another run of the case is at work.
 		return false, &handBack{at: d.m.now().Add(time.Second)}
 	}
+	if !d.probing && d.m.brakes.confirm(d.run) {
+		return d.park() // paused meanwhile: nobody is asked, and nothing dies of its key
+	}
 	looked, interrupted := d.m.lookup(d.family, d.run)
 	if interrupted {
 		return false, &handBack{at: d.m.now()}
-	}
-	if looked.Class == NotExecuted && d.run.CallIsOut() {
-		looked.Class = Unknown // a call is still out: nobody can prove that it will not pay
 	}
 	mv := d.m.move(receipts.Reconciled, d.run)
 	mv.Result, mv.Lookup = looked, looked.Class

@@ -24,7 +24,9 @@ type Family interface {
 	// Handle does the work once. It may panic; it should honour ctx.
 	Handle(ctx context.Context, a Attempt) Result
 	// Lookup asks the other side what became of the run. Class is Unknown when it
-	// can't tell or there is nobody to ask.
+	// can't tell or there is nobody to ask. NotExecuted is final: it is answered only when
+	// nothing was executed and no call can be any more, those of Run.OutstandingCalls
+	// included.
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of

@@ -23,7 +23,7 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 		}
 		end, ask := m.ending(run, done, looked)
 		if ask {
-			answer, cut := m.lookup(f, run)
+			answer, cut := m.lookup(f, asked(run, done))
 			if cut {
 				done.interrupted = true
 			}
@@ -76,14 +76,19 @@ func (m *Manager) tell(f Family, run Run, done call) {
 	m.awaitLate(f, run, late)
 }
 
-// ending decides, or interrupts. While a call of the run is still out, nobody can
-// prove that it will not pay.
+// asked is a run as a lookup is to see it: the call of an attempt that does not wait for
+// it any more is outstanding.
+func asked(run Run, done call) Run {
+	if done.late != nil {
+		return run.withCallOut(run.Attempt)
+	}
+	return run
+}
+
+// ending decides, or interrupts.
 func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
 	if done.interrupted {
 		return interrupted(run, done.result, m.now()), false
-	}
-	if looked != nil && looked.Class == NotExecuted && (done.late != nil || run.CallIsOut()) {
-		looked = &Result{Class: Unknown}
 	}
 	if done.probe {
 		return probed(run, done.result, looked, m.now())

@@ -55,16 +55,17 @@ type Move struct {
 	At     time.Time
 	Worker string
 
-	Token       Token          // AttemptStarted: the token of the new claim
-	Session     SessionID      // AttemptStarted: of the process that claims
-	Bars        func(Run) bool // AttemptStarted: whether the brake keeps the run from being claimed; nil for a probe
-	Spend       Spend          // how an attempt ended
-	Result      Result         // how an attempt ended; what came late; what a lookup found
-	Lookup      Class          // what a lookup said before the move was made; empty when none was asked
-	Reason      string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
-	NextRetryAt time.Time      // RetryScheduled, AttemptInterrupted
-	Duration    time.Duration
-	CallGoesOn  bool   // the attempt ends while its call has not come back
-	Actor       string // who asked; empty means the worker itself
-	Trace       string // W3C id of the trace that the attempt is part of; empty when it is part of none
+	Token           Token          // AttemptStarted: the token of the new claim
+	Session         SessionID      // AttemptStarted: of the process that claims
+	Bars            func(Run) bool // AttemptStarted: whether the brake keeps the run from being claimed; nil for a probe
+	Spend           Spend          // how an attempt ended
+	Result          Result         // how an attempt ended; what came late; what a lookup found
+	Lookup          Class          // what a lookup said before the move was made; empty when none was asked
+	Reason          string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
+	NextRetryAt     time.Time      // RetryScheduled, AttemptInterrupted
+	Duration        time.Duration
+	CallGoesOn      bool   // the attempt ends while its call has not come back
+	CallOutstanding bool   // Reconciled: whoever found it knows of calls that may be on their way
+	Actor           string // who asked; empty means the worker itself
+	Trace           string // W3C id of the trace that the attempt is part of; empty when it is part of none
 }

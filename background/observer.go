@@ -18,6 +18,9 @@ const (
 	dismissAfter = 30 * time.Second
 )
 
+// ObserverActor begins the actor of receipts about attempts whose worker was lost.
+const ObserverActor = "observer:"
+
 // observer watches the sessions of all processes. One whose counter stands still
 // for LostAfter on this process's own monotonic clock is declared lost; the clocks
 // of two machines are never compared. The attempts that ran under it end as
@@ -163,7 +166,7 @@ func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
 // proves nothing: the worker may only be slow, and its call still on the way.
 func (o *observer) ending(s Session, r Run, looked Result) Move {
 	mv := o.m.move(receipts.AttemptInterrupted, r)
-	mv.Actor = "observer:" + o.m.cfg.Worker
+	mv.Actor = ObserverActor + o.m.cfg.Worker
 	mv.Result = unknown(FailureInterrupted, "the worker "+s.Worker+" was lost")
 	mv.Spend, mv.NextRetryAt, mv.CallGoesOn = SpendRecovery, mv.At, true
 	switch {

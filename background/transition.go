@@ -112,7 +112,7 @@ func (m Move) learn(now Run) Run {
 	case class == Executed || m.Lookup == Executed:
 		now.Class, now.UnknownOpen = Executed, 0
 	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
-		now.Class, now.UnknownOpen = NotExecuted, 0
+		now.Class, now.UnknownOpen, now.OutstandingCalls = NotExecuted, 0, nil // nothing can be on its way any more
 	case class == Unknown && (m.Fact != receipts.AnsweredLate || m.Reason == ReasonUnrecordable):
 		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
 	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:

@@ -87,7 +87,7 @@ func (a admission) replyHigher(s *postgres.Snapshot) Reply {
 		return Conflicting
 	case s.Case.State.Progression.Ended():
 		return AlreadyExecuted
-	case s.Run.UnknownOpen > 0:
+	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created

@@ -213,7 +213,7 @@ func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt) *Audit {
 	}
 	auditRuns(a, runs, history)
 	if c.Kind == postgres.KindSettlement {
-		auditSettlement(a, runs, rs)
+		auditSettlement(a, runs, rs, history)
 	}
 	return a
 }
@@ -236,9 +236,12 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
-func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
+func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
 	state, err := refold(rs)
+	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
+		a.fail(InvariantFold, "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+	}
 	if err != nil {
 		a.fail(InvariantFold, "case %s: %v", c.ID, err)
 		return

@@ -16,7 +16,7 @@ var errPlanStale = errors.New("postadjudication: the letter has moved since the 
 
 // asPlanned guards what is done for a plan, and lets its receipts name it.
 type asPlanned struct {
-	bulk uuid.UUID
+	bulk uuid.UUID // zero: of no plan, the guard alone
 	head receipts.Head
 }
 
@@ -31,7 +31,9 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 		}
 		ch, err := decide(s)
 		for i := range ch.Drafts {
-			ch.Drafts[i].Payload.Bulk = a.bulk.String()
+			if a.bulk != uuid.Nil {
+				ch.Drafts[i].Payload.Bulk = a.bulk.String()
+			}
 		}
 		return ch, err
 	}

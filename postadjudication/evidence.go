@@ -77,7 +77,7 @@ func evidence(m *background.Move, before, after *background.Run) receipts.Payloa
 		}
 	case receipts.Reconciled:
 		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
-		p.Reason, p.FindingReference = m.Reason, m.Result.Reference
+		p.Reason, p.FindingReference, p.CallOutstanding = m.Reason, m.Result.Reference, m.CallOutstanding
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p

@@ -60,9 +60,9 @@ type Answer struct {
 // moved. It must be safe for concurrent use.
 type Executor interface {
 	Execute(ctx context.Context, c Call) Answer
-	// KeyLifetime is for how long after the first call the escrow service still
-	// recognises an operation key. Zero means that no call may follow an unknown
-	// one; Forever means that keys never expire.
+	// KeyLifetime is for how long after the first call, at least, the escrow service still
+	// recognises an operation key. Zero means that no call may follow an unknown one;
+	// Forever means that keys never expire.
 	KeyLifetime() time.Duration
 }
 
@@ -70,10 +70,27 @@ type Executor interface {
 const Forever time.Duration = 1<<63 - 1
 
 // Lookuper is implemented by executors that can ask what became of an operation
-// key: Executed with the amount moved, NotExecuted when it is proven that nothing
-// was and nothing will be moved, else Unknown. That the escrow service has not heard
-// of a key proves nothing while a call that was given up may still be on its way to
-// it: see Call.SentAgo.
+// key: Executed with the amount moved, NotExecuted when the escrow service says that
+// nothing was and nothing that it has received will be moved, else Unknown.
+//
+// Executed is believed always. NotExecuted is believed only when no call can be on its way
+// any more, and only while the escrow service must still know the key: one that has
+// forgotten a key says the same. Executors state both by InFlighter and LookupLifetimer.
 type Lookuper interface {
 	Lookup(ctx context.Context, c Call) Answer
+}
+
+// InFlighter is implemented by executors that know for how long the escrow service may
+// still execute a call that was given up. One that states nothing, or no positive span,
+// answers a Lookup with NotExecuted only when no call of a live process can be on its way:
+// see Call.SentAgo.
+type InFlighter interface {
+	InFlight() time.Duration
+}
+
+// LookupLifetimer is implemented by executors whose escrow service tells what became of an
+// operation key for longer than it recognises the key in a call. Less than KeyLifetime
+// means KeyLifetime.
+type LookupLifetimer interface {
+	LookupLifetime() time.Duration
 }

@@ -17,6 +17,10 @@ import (
 // through must reach the escrow service while it still knows the key.
 const keyMargin = 5 * time.Second
 
+// clockMargin is what the clocks of two machines may differ by: twice the bound within which
+// a process corrects its own by the database's, or claims nothing.
+const clockMargin = 2 * time.Second
+
 // family is the settlement family: its handler calls the escrow service, its
 // record keeps settlement, escrow and evidence in step with the run.
 type family struct {
@@ -26,6 +30,9 @@ type family struct {
 	now      func() time.Time
 	handlers *handlers
 	escrows  *escrowKeeper
+
+	callBound time.Duration // how old a claim may be when its call is sent
+	assumed   time.Duration // for how long a call may be on its way, where there is no executor that states it
 }
 
 func (f *family) Name() string             { return Family }
@@ -63,44 +70,9 @@ func (f *family) stale(a background.Attempt) string {
 	return ""
 }
 
-// Lookup asks the escrow service what became of the run's operation key.
-func (f *family) Lookup(ctx context.Context, r background.Run) background.Result {
-	asker, ok := f.executor.(Lookuper)
-	if !ok {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "the executor has no lookup"}}
-	}
-	call, err := callOf(r, r.Attempt)
-	if err != nil {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
-	}
-	call.SentAgo = f.sentAgo(ctx, r)
-	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
-	if found.Class != NotExecuted {
-		return found
-	}
-	switch out, err := f.callOut(ctx, r); {
-	case err != nil:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsure", Message: err.Error()}}
-	case out:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.premature", Message: "a call of another run under the operation key has not come back"}}
-	}
-	return found
-}
-
-// sentAgo is for how long nothing was sent in a run's case: the call of an
-// attempt that was started may have been sent until its time limit. 0 when that can't
-// be read.
-func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
-	last, err := f.journal.LastAttempted(ctx, r.Tenant, r.Case)
-	if err != nil {
-		return 0
-	}
-	return max(0, f.now().Sub(last)-f.limit)
-}
-
 // callOut reports whether a call under a run's operation key has not come back that
-// another run of the case made, as what it is a fork of: it may pay yet, whatever a
-// lookup says now. Calls of the run itself are the engine's to know of.
+// another run of the case made, as what it is a fork of: it may pay yet. Calls of the run
+// itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
@@ -183,14 +155,14 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
-	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
-		return postgres.Change{}, background.ErrKeyExpired
-	}
 	onExecuted(&m, s)
 	onEndedCase(&m, s)
-	run, err := m.Apply(s.Run)
+	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
 	if err != nil {
 		return postgres.Change{}, err
+	}
+	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
+		return postgres.Change{}, background.ErrKeyExpired
 	}
 	state, effect, err := settle(&m, s, around)
 	if err != nil {
@@ -245,7 +217,7 @@ func (f *family) keyMayBeOver(r *background.Run, at time.Time) bool {
 // clock that stands before the first call can't tell, so it may be.
 func (f *family) over(r *background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
-	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit)))
+	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(untilForgotten(life)-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.

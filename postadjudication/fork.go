@@ -51,8 +51,8 @@ func (e *RefusedError) Error() string {
 }
 
 // FailureReplayer is implemented by executors whose escrow service answers a
-// repeated operation key with the failure it stored. Only then does a fork get a new
-// key, and only when every attempt under the old one is proven not executed.
+// repeated operation key with the failure it stored. Then, and past the key's lifetime, a
+// fork gets a new key, if every attempt under the old one is proven not executed.
 type FailureReplayer interface {
 	ReplaysFailures() bool
 }
@@ -152,7 +152,7 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 			return postgres.Change{}, err
 		}
 		after.Case.State = state
-		if f.family.newKey(s) {
+		if f.family.newKey(s, f.at) {
 			after.Case.Epoch++
 			next.Operation, next.FirstSentAt = rekeyed(s, after.Case.Epoch), time.Time{}
 		}
@@ -199,18 +199,29 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 	return ""
 }
 
-// newKey reports whether a fork needs an operation key of its own, and may have one:
-// the escrow service would replay the failure it stored, and nothing was or can be
-// executed under the old key.
-func (f *family) newKey(s *postgres.Snapshot) bool {
-	replayer, ok := f.executor.(FailureReplayer)
-	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() {
+// newKey reports whether a fork needs an operation key of its own, and may have one. It
+// needs one when the escrow service would replay the failure it stored, and when the key's
+// lifetime is over: the old key protects nothing any more, and is no first call from which a
+// lifetime could be counted. It may have one when nothing was or can be executed under the
+// old key.
+func (f *family) newKey(s *postgres.Snapshot, at time.Time) bool {
+	if s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() || !f.replaysFailures() && !f.outlived(&s.Run, at) {
 		return false
 	}
 	// Calls of runs that have ended come back, and no more are made: it does not matter
 	// that this is read apart. Who can't tell keeps the key.
 	out, err := f.callOut(context.Background(), s.Run)
 	return err == nil && !out
+}
+
+func (f *family) replaysFailures() bool {
+	replayer, ok := f.executor.(FailureReplayer)
+	return ok && replayer.ReplaysFailures()
+}
+
+// outlived reports whether the lifetime of a run's operation key is over.
+func (f *family) outlived(r *background.Run, at time.Time) bool {
+	return f.executor != nil && f.executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.over(r, at)
 }
 
 func rekeyed(s *postgres.Snapshot, epoch int) OperationKey {

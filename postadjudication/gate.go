@@ -5,13 +5,14 @@ type Gate string
 
 // The gates.
 const (
-	GateNotALetter     Gate = "not_a_letter"     // the run is not dead-lettered
-	GateNotOpen        Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst Gate = "reconcile_first"  // money may have moved, and the operation key may be over
-	GateCaseEnded      Gate = "case_ended"       // the case is settled or refunded
-	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
-	GateHeld           Gate = "held"             // somebody holds the letter
-	GateNotHeld        Gate = "not_held"         // nobody holds the letter
+	GateNotALetter      Gate = "not_a_letter"     // the run is not dead-lettered
+	GateNotOpen         Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst  Gate = "reconcile_first"  // money may have moved, and the operation key may be over
+	GateCallOutstanding Gate = "call_outstanding" // a call may still be on its way, and pay
+	GateCaseEnded       Gate = "case_ended"       // the case is settled or refunded
+	GateNotSettlement   Gate = "not_a_settlement" // a plain task has no money to find out about
+	GateHeld            Gate = "held"             // somebody holds the letter
+	GateNotHeld         Gate = "not_held"         // nobody holds the letter
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -23,6 +24,8 @@ func (g Gate) Meaning() string {
 		return "the letter is not open any more"
 	case GateReconcileFirst:
 		return "money may have moved, so reconcile first, by a lookup or a finding"
+	case GateCallOutstanding:
+		return "a call may still be on its way and pay, so wait for it, or say that you know that it will not be executed (call_outstanding)"
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:

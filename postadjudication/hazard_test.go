@@ -166,7 +166,7 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 		return f
 	}
 	fork := again(hangs)
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	again(fork)

@@ -25,6 +25,7 @@ type Stats struct {
 
 	Retention RetentionStats
 	Rules     RuleStats
+	Lookups   LookupStats
 }
 
 // Batches tells how many rows shared a commit, by the bounds of BatchBounds.
@@ -43,7 +44,7 @@ func (s *Service) Stats() Stats {
 	out.Subscribers, out.LettersTold, out.LettersUntold = s.subscribers.count(), s.subscribers.told.Load(), s.subscribers.failed.Load()
 	out.Retention = s.pruned.read()
 	out.Unreadable = s.journal.Unreadable()
-	out.Rules = s.ruler.stats()
+	out.Rules, out.Lookups = s.ruler.stats(), s.lookups.stats()
 	return out
 }
 

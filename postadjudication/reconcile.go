@@ -24,6 +24,10 @@ type Finding struct {
 	// OtherAmount says that Moved is meant though it is not what was left to be moved.
 	// It is refused without: a finding can't be taken back.
 	OtherAmount bool
+
+	// CallOutstanding says that NotExecuted is meant though a call may still be on its way:
+	// whoever found it knows that it will not be executed. It is refused without.
+	CallOutstanding bool
 }
 
 // Reconcile records what became of the money of an open letter. Executed closes the
@@ -31,7 +35,9 @@ type Finding struct {
 // the unknown, so that the letter can be forked. Of a letter that was purged, a
 // finding that it was executed after all is recorded too, and settles the case; the
 // letter stays gone. It is a *RefusedError otherwise, and a *FieldError when the
-// finding makes no sense, of other_amount when it is of one and does not say so.
+// finding makes no sense, of other_amount when it is of one and does not say so. That
+// nothing was executed is refused by GateCallOutstanding while a call may still be on its
+// way, unless the finding says that it knows.
 func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
@@ -74,7 +80,7 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
 	defer cancel()
 	found := s.settlements.Lookup(ctx, seen.Run)
-	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.CallIsOut() {
+	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)
 		return CaseStatus{}, no
@@ -84,9 +90,6 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 
 // unclear tells why a lookup decides nothing.
 func unclear(found background.Result) string {
-	if found.Class == NotExecuted {
-		return "a call has not come back, which may pay yet"
-	}
 	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
 }
 
@@ -98,6 +101,8 @@ func (f Finding) validate() error {
 		return &FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
 	case f.Class == NotExecuted && f.Moved != 0:
 		return &FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
+	case f.Class == Executed && f.CallOutstanding:
+		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
 	if err := named("actor", f.Actor, 128); err != nil {
 		return err
@@ -130,9 +135,12 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		if err := f.fits(&seen.Case.State); err != nil {
 			return CaseStatus{}, err
 		}
+		if err := s.settled(ctx, seen, f); err != nil {
+			return CaseStatus{}, err
+		}
 	}
 	m := background.Move{
-		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,
+		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := s.settlements.record(ctx, m, as); errors.Is(err, background.ErrLostGuard) {
@@ -141,6 +149,22 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		return CaseStatus{}, err
 	}
 	return s.Case(ctx, tenant, seen.Case.Subject)
+}
+
+// settled refuses a finding that nothing was executed while a call may still be on its way,
+// unless the finding says that it knows. No call begins meanwhile unnoticed: the move expects
+// the attempt that was seen.
+func (s *Service) settled(ctx context.Context, seen postgres.Snapshot, f Finding) error {
+	if f.Class != NotExecuted || f.CallOutstanding {
+		return nil
+	}
+	why, err := s.settlements.mayPayYet(ctx, seen.Run)
+	if err != nil || why == "" {
+		return err
+	}
+	no := refusedBy(GateCallOutstanding, seen)
+	no.Because = why
+	return no
 }
 
 // lostTo tells what became of a letter that was open a moment ago.

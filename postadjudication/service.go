@@ -38,6 +38,7 @@ type Config struct {
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
 	Worker    string             // this process in receipts; host name and pid when empty
 	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
+	InFlight  time.Duration      // how long a call that was given up may still be executed, where there is no Executor to state it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
 	// whichever comes first prunes by its own.
@@ -45,6 +46,7 @@ type Config struct {
 	Archive    Archive         // without it letters of settlements are not pruned
 	PruneEvery time.Duration   // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
+	Lookups    LookupRule      // how the escrow service is asked about dead letters of unknown outcome; see its fields for the defaults
 
 	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
 	Now     func() time.Time                      // time.Now when nil
@@ -54,6 +56,9 @@ type Config struct {
 
 	handledBy map[string]string // by which family whose letters are handled; see withHandlers
 }
+
+// callBoundShare of LostAfter is how old a claim may be when its call is sent.
+const callBoundShare = 5
 
 // Service is the one public door: it takes adjudications, executes them when Run
 // is called, and answers what became of them. It is safe for concurrent use.
@@ -70,6 +75,8 @@ type Service struct {
 	bulks       *bulkRunner
 	ruler       *ruler
 	escrows     *escrowKeeper
+	lookups     *lookupLoop
+	worker      string
 	grace       time.Duration
 	log         *zap.Logger
 	clock       func() time.Time
@@ -119,6 +126,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.escrows = newEscrowKeeper(journal, c.Logger)
+	s.lookups, s.worker = newLookupLoop(s, c.Lookups), c.Worker
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
@@ -129,7 +137,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers, escrows: s.escrows}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers, escrows: s.escrows, callBound: c.LostAfter / callBoundShare, assumed: c.InFlight}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -188,6 +196,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.LostAfter < 3*time.Second {
 		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would pass for the loss of a process")
 	}
+	if c.InFlight == 0 {
+		c.InFlight = DefaultInFlight
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -223,6 +234,7 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { s.escrows.run(numbering) })
 	sequencing.Go(func() { s.bulks.run(ctx) })
 	sequencing.Go(func() { s.ruler.run(ctx) })
+	sequencing.Go(func() { s.lookups.run(ctx) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)

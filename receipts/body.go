@@ -71,6 +71,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optInteger("budget_spent", int64(p.BudgetSpent))
 	c.optText("bulk", p.Bulk)
 	c.optText("call", p.Call)
+	c.optTrue("call_outstanding", p.CallOutstanding)
 	c.optText("changes", p.Changes)
 	c.optText("content_digest", p.ContentDigest)
 	c.optText("currency", p.Currency)

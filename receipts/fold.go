@@ -51,6 +51,7 @@ func Fold(rs []Receipt) (History, error) {
 type folder struct {
 	h    History
 	runs map[RunID]*RunHistory
+	key  string // the newest operation key
 }
 
 func (f *folder) receipt(inOrder bool, e Entry) error {
@@ -88,6 +89,9 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 func (f *folder) move(run *RunHistory, e Entry) error {
 	switch e.Subtype {
 	case AttemptStarted:
+		if f.h.FirstSentAt.IsZero() {
+			f.h.FirstSentAt = e.At
+		}
 		return run.started(e)
 	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Cancelled:
 		return f.ended(run, e)
@@ -123,6 +127,9 @@ func (f *folder) submitted(e Entry) error {
 		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending,
 	}
 	f.h.Order = append(f.h.Order, e.Run)
+	if p.OperationKey != f.key {
+		f.key, f.h.FirstSentAt = p.OperationKey, time.Time{}
+	}
 	return nil
 }
 
@@ -224,6 +231,11 @@ func (f *folder) known(run *RunHistory, p Payload) error {
 		return fmt.Errorf("unknown_open is %d", p.UnknownOpen)
 	}
 	run.Class, f.h.UnknownOpen = p.OutcomeClass, p.UnknownOpen
+	if p.Lookup == ClassNotExecuted || p.Finding == ClassNotExecuted {
+		for i := range run.Attempt {
+			run.Attempt[i].Proven = true
+		}
+	}
 	return nil
 }
 

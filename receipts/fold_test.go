@@ -43,7 +43,7 @@ func TestFoldTellsTheStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := History{
-		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0,
+		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0, FirstSentAt: after(time.Second),
 		Settlement: story()[0].Payload.Settlement,
 		Runs: map[RunID]RunHistory{
 			runA: {

@@ -36,6 +36,7 @@ type History struct {
 	Runs        map[RunID]RunHistory
 	Order       []RunID             // the runs in the order they were submitted
 	UnknownOpen int                 // unresolved unknown attempts of the case
+	FirstSentAt time.Time           // first attempt under the newest operation key; zero when none was made
 	Settlement  *SettlementSnapshot // the last one that a receipt carried, or nil
 }
 
@@ -66,6 +67,7 @@ type AttemptHistory struct {
 	Class     string
 	Call      string // of its end: CallOut or CallOver; "" when that does not say
 	CameBack  bool   // an answer of its call came after its end
+	Proven    bool   // a lookup or a finding says since that nothing was or will be executed
 	CutShort  bool   // it ended by a time-out, a shutdown or the loss of its worker
 }
 
@@ -89,7 +91,7 @@ const oldSpan = 63
 // ascending, as far as their ends say.
 func (r *RunHistory) OutstandingCalls() (out []int) {
 	for _, a := range r.Attempt {
-		if a.Call == CallOut && !a.CameBack {
+		if a.Call == CallOut && !a.CameBack && !a.Proven {
 			out = append(out, a.Number)
 		}
 	}

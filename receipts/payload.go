@@ -46,6 +46,7 @@ type Payload struct {
 	UnknownOpen       int       `json:"unknown_open,omitempty"`       // unresolved unknown attempts of the case, after this receipt
 	DurationUS        int64     `json:"duration_us,omitempty"`        // of the attempt, in microseconds
 	Call              string    `json:"call,omitempty"`               // of an end of an attempt that timed out or was interrupted: "out" when its call had not come back, else "over"; not written by versions before
+	CallOutstanding   bool      `json:"call_outstanding,omitempty"`   // of reconciled: whoever found that nothing was executed knew that a call could still be on its way
 	Ended             bool      `json:"ended,omitempty"`              // of reconciled: it ended the run, which waited for an attempt
 	Worker            string    `json:"worker,omitempty"`             // the process that made the attempt
 	TraceID           string    `json:"trace_id,omitempty"`           // W3C trace id

@@ -214,7 +214,9 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 
 func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *app.Options) { o.RequireKeys, o.Embedded, o.EscrowURL = false, false, "http://127.0.0.1:1" })
+	r := newRig(t, func(o *app.Options) {
+		o.RequireKeys, o.Embedded, o.EscrowURL, o.KeyLifetime = false, false, "http://127.0.0.1:1", app.Lifetime{Said: true}
+	})
 	if !r.main.Keys {
 		t.Error("it says that no key is needed")
 	}

@@ -44,7 +44,7 @@ func TestBrakeThresholdsAreFlags(t *testing.T) {
 		o.Bind(f)
 		err := f.Parse(strings.Fields(flags))
 		if err == nil {
-			o.DatabaseURL, o.RedisURL, o.EscrowURL = "postgres://u@h/d", "redis://h", "http://h"
+			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d", "redis://h", "http://h", Lifetime{Said: true}
 			err = o.check()
 		}
 		switch {

@@ -28,6 +28,8 @@ type process struct {
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
+
+	lookups *prometheus.Desc // about dead letters of unknown outcome
 }
 
 func newProcess(of measured, started time.Time) *process {
@@ -50,6 +52,7 @@ func newProcess(of measured, started time.Time) *process {
 		untold:       about("recourse_letters_untold_total", "Calls of subscribers of dead letters that panicked."),
 		unreadable:   about("recourse_runs_unreadable", "Runs met within ten minutes that this process can't read, as those of a newer version: they wait for one that can."),
 		unrecordable: about("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded as they were: their runs are dead letters for a person."),
+		lookups:      about("recourse_dead_letter_lookups_total", "Questions about dead letters of unknown outcome, and what they led to: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
 		uptime:       about("recourse_uptime_seconds", "Since this process opened its service."),
 		moves:        about("recourse_move_commit_rows", "Moves of existing cases that shared a commit."),
 		opens:        about("recourse_submit_commit_rows", "New cases that shared a commit."),
@@ -84,6 +87,9 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	count(p.unmirrored, s.Unmirrored)
 	count(p.pruned, s.Retention.Pruned)
 	count(p.unpruned, s.Retention.Failed)
+	for result, n := range map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed} {
+		to <- prometheus.MustNewConstMetric(p.lookups, prometheus.CounterValue, float64(n), result)
+	}
 	to <- batches(p.moves, s.Moves)
 	to <- batches(p.opens, s.Opens)
 }
@@ -103,7 +109,7 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, unknown *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
@@ -115,12 +121,13 @@ func newJournal(of measured, log *zap.Logger) *journal {
 		atRisk:   about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
 		expiring: about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
 		held:     about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
+		unknown:  about("recourse_dead_letters_unknown", "Open dead letters of settlements of unknown outcome, by what they wait for: lookup, person.", "waits_for"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unknown} {
 		to <- d
 	}
 }
@@ -152,4 +159,6 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 		gauge(j.expiring, float64(n), family)
 	}
 	gauge(j.held, float64(l.Held))
+	gauge(j.unknown, float64(l.Unknown.Lookup), "lookup")
+	gauge(j.unknown, float64(l.Unknown.Person), "person")
 }

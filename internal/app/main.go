@@ -50,6 +50,8 @@ type Main struct {
 	Keys    bool                // whoever asks needs an access key
 	Escrow  string              // base URL of the escrow service
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
+	// For how long the escrow service recognises operation keys in calls and in lookups.
+	KeyLifetime, LookupLifetime Lifetime
 
 	metrics  *metrics
 	traces   bool // the environment says where traces go
@@ -92,13 +94,14 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(func() error { escrow.close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
+	m.KeyLifetime, m.LookupLifetime = Lifetime{escrow.calls.KeyLifetime(), true}, Lifetime{escrow.calls.LookupLifetime(), true}
 	if err := m.startTracing(ctx); err != nil {
 		return err
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now,
-		Brake:   m.Options.Brake,
+		Brake: m.Options.Brake, Lookups: m.Options.Lookups,
 		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
 			m.metrics.moved(mv, after)

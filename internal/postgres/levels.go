@@ -15,6 +15,7 @@ type Levels struct {
 	OldestDue time.Time                  // of the runs that wait; zero when none is due
 	AtRisk    map[string]int64           // reserved by cases with an open letter: currency -> minor units
 	Held      int64                      // open letters that somebody holds
+	Unknown   Unresolved                 // open letters of settlements of unknown outcome
 	Expiring  map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
@@ -47,6 +48,9 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 		return l, unavailable(err)
 	}
 	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
+		return l, unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.Lookup, &l.Unknown.Person); err != nil {
 		return l, unavailable(err)
 	}
 	return l, nil

@@ -18,8 +18,9 @@
 // key has moved in all. A lookup is GET {base}/v1/executions/{operation key}: 200
 // with the same body, or 404 with {"operation_key":"<ours>","status":"not_executed"},
 // by which the service states that the key moved nothing and that no call it has
-// already received will. One that it has not received yet may: until
-// Config.InFlight is over, the 404 is taken for unknown.
+// already received will. One that it has not received yet may, and a service that has
+// forgotten the key says the same: the 404 is believed only after Config.InFlight, and
+// only within Config.KeyLifetime or Config.LookupLifetime.
 //
 // # What an answer means
 //

@@ -3,7 +3,6 @@ package escrowhttp
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -20,19 +19,22 @@ const longestCall = 5 * time.Minute
 
 // Executor calls one escrow service. It is safe for concurrent use.
 type Executor struct {
-	executions  *url.URL
-	header      http.Header
-	client      *http.Client
-	keyLifetime time.Duration
-	inFlight    time.Duration
-	table       map[int]Verdict
-	maxBody     int64
-	now         func() time.Time
+	executions     *url.URL
+	header         http.Header
+	client         *http.Client
+	keyLifetime    time.Duration
+	lookupLifetime time.Duration
+	inFlight       time.Duration
+	table          map[int]Verdict
+	maxBody        int64
+	now            func() time.Time
 }
 
 var (
-	_ postadjudication.Executor = (*Executor)(nil)
-	_ postadjudication.Lookuper = (*Executor)(nil)
+	_ postadjudication.Executor        = (*Executor)(nil)
+	_ postadjudication.Lookuper        = (*Executor)(nil)
+	_ postadjudication.InFlighter      = (*Executor)(nil)
+	_ postadjudication.LookupLifetimer = (*Executor)(nil)
 )
 
 // Execute posts the request once and classifies the answer. It returns when the
@@ -66,7 +68,9 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 }
 
 // Lookup asks what became of the operation key. Every answer but the two that the
-// wire defines is Unknown; the outcome table does not apply to it.
+// wire defines is Unknown; the outcome table does not apply to it. Whether an answer that
+// nothing was executed proves anything is for the caller to judge, by InFlight and
+// LookupLifetime.
 func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, ended := spanned(ctx, "look up")
 	return ended(e.lookUp(ctx, c))
@@ -89,7 +93,7 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	case http.StatusOK:
 		return x.execution(ctx, resp)
 	case http.StatusNotFound:
-		return e.proven(x.absence(ctx, resp), c)
+		return x.absence(ctx, resp)
 	default:
 		v := standard(resp.StatusCode)
 		v.Class, v.Retry = postadjudication.Unknown, true
@@ -97,18 +101,14 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	}
 }
 
-// proven takes an answer that nothing was executed for a proof only when no call can
-// still be on its way.
-func (e *Executor) proven(a postadjudication.Answer, c postadjudication.Call) postadjudication.Answer {
-	if a.Class == postadjudication.NotExecuted && c.SentAgo < e.inFlight {
-		a.Class, a.Type = postadjudication.Unknown, TypePremature
-		a.Message = fmt.Sprintf("nothing was executed yet, but a call that was given up may still be on its way: ask again in %s", (e.inFlight - c.SentAgo).Round(time.Second))
-	}
-	return a
-}
-
 // KeyLifetime is the lifetime that the executor was configured with.
 func (e *Executor) KeyLifetime() time.Duration { return e.keyLifetime }
+
+// LookupLifetime is how long the service tells what became of a key, as configured.
+func (e *Executor) LookupLifetime() time.Duration { return e.lookupLifetime }
+
+// InFlight is how long a call that was given up may still be executed, as configured.
+func (e *Executor) InFlight() time.Duration { return e.inFlight }
 
 // Close closes connections that are idle. Calls in flight are not touched.
 func (e *Executor) Close() { e.client.CloseIdleConnections() }

@@ -21,7 +21,6 @@ const (
 	TypeTimeout           = "http.timeout"            // 408, or the call's own time limit
 	TypeUnexpected        = "http.unexpected"         // anything else
 	TypeNotExecuted       = "http.not_executed"       // a lookup's proof that nothing was moved
-	TypePremature         = "http.premature"          // nothing was moved yet, but may be: see Config.InFlight
 )
 
 // Verdict is what a status code says of the money.

@@ -15,7 +15,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "no higher generation while money is unknown",
-		Edits: []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0:\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
+		Edits: []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestRepliesToADeadLetterAndAfterIt"},
 	},
 	{
@@ -34,19 +34,59 @@ var money = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
+		Name:  "no higher generation while a call of a letter is out",
+		Edits: []Edit{{"postadjudication/admission.go", " || s.Run.CallIsOut() && s.Run.Class != Executed", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnOutstandingCallKeepsTheNextGenerationOut"},
+	},
+	{
 		Name:  "a lookup is not believed while a call is on its way to the service",
-		Edits: []Edit{{"postadjudication/escrowhttp/executor.go", "a.Class == postadjudication.NotExecuted && c.SentAgo < e.inFlight", "false"}},
-		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestAnAbsenceProvesNothingWhileACallMayBeOnItsWay"},
+		Edits: []Edit{{"postadjudication/lookups.go", "case q.onItsWay() > 0:\n		return Unknown, lookupPremature", "case false:\n		return Unknown, lookupPremature"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhatTheAnswerOfALookupMeans"},
 	},
 	{
 		Name:  "a lookup is told for how long nothing was sent",
-		Edits: []Edit{{"postadjudication/family.go", "call.SentAgo = f.sentAgo(ctx, r)", "call.SentAgo = 24 * time.Hour"}},
+		Edits: []Edit{{"postadjudication/lookups.go", "call.SentAgo = max(0, q.quiet-f.limit)", "call.SentAgo = 24 * time.Hour"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestALookupIsToldWhetherACallMayBeOnItsWay"},
 	},
 	{
 		Name:  "a lookup is not believed while a call of the parent is out",
-		Edits: []Edit{{"postadjudication/family.go", "	case out:\n		return background.Result{Class: Unknown", "	case false:\n		return background.Result{Class: Unknown"}},
+		Edits: []Edit{{"postadjudication/lookups.go", "outstanding[s.Run.ID] = s.Run.OutstandingCalls", "outstanding[s.Run.ID] = nil"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestALookupIsNotBelievedWhileACallOfTheParentIsOut"},
+	},
+	{
+		Name:  "a lookup is not believed while a call of a living process is out",
+		Edits: []Edit{{"postadjudication/lookups.go", "case q.outstanding:\n		return Unknown, lookupOutstanding", "case false:\n		return Unknown, lookupOutstanding"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestTheCallOfALostWorkerIsOnItsWayForAWhile"},
+	},
+	{
+		Name:  "a lookup is not believed while the call of a lost worker is on its way",
+		Edits: []Edit{{"postadjudication/lookups.go", "if q.lost {", "if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALetterOfALostWorkerIsClearedByALookup"},
+	},
+	{
+		Name:  "a key that may be forgotten proves nothing",
+		Edits: []Edit{{"postadjudication/lookups.go", "(q.age < 0 || q.age >= untilForgotten(q.remembers))", "false"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
+	},
+	{
+		Name:  "a finding knows of the call that may be on its way",
+		Edits: []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
+	},
+	{
+		Name:  "no letter is asked about while a call of it can be on its way",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestNothingIsAskedWhileACallCanBeOnItsWay"},
+	},
+	{
+		Name:  "a letter is cleared only when it is said twice",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "case found.Class == NotExecuted && !was.AbsentAt.IsZero() && now.Sub(was.AbsentAt) >= apart:", "case found.Class == NotExecuted && apart >= 0:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
+	},
+	{
+		Name:  "another sum than was left is for a person",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "case found.Class == Executed && found.Moved == left:", "case found.Class == Executed && left >= 0:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
 	},
 	{
 		Name:  "an amount that makes no sense proves nothing",
