@@ -91,6 +91,9 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, err
 	}
 	out.Case, out.Desk, out.Actions = caseOf(runs, statuses), s.deskOf(filed[0]), s.actionsOn(filed[0], runs)
+	if err := s.addMoney(ctx, &out.Case); err != nil {
+		return Inspection{}, err
+	}
 	for _, st := range statuses {
 		if st.Run == id {
 			out.Run = st

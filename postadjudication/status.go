@@ -62,6 +62,9 @@ type CaseStatus struct {
 	Held        int64             `json:"held"`
 	UnknownOpen int               `json:"unknown_open"`
 	Receipts    int64             `json:"receipts"`
+	Excess      int64             `json:"excess,omitempty"`          // paid beyond what was adjudicated
+	Committed   int64             `json:"escrow_committed"`          // of the escrow, by all its cases
+	Breached    int64             `json:"escrow_breached,omitempty"` // by how much the escrow has committed more than it holds
 	settlement.State
 	Runs []Status `json:"runs"` // oldest first
 }
@@ -88,8 +91,30 @@ func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseSta
 	if err != nil {
 		return CaseStatus{}, err
 	}
+	return s.caseStatus(ctx, tenant, all)
+}
+
+func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.Snapshot) (CaseStatus, error) {
 	runs, err := s.statusesOf(ctx, tenant, all)
-	return caseOf(all, runs), err
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	out := caseOf(all, runs)
+	return out, s.addMoney(ctx, &out)
+}
+
+// addMoney adds what a case's rows do not show: its breaches, and its escrow at this moment.
+func (s *Service) addMoney(ctx context.Context, c *CaseStatus) error {
+	if c.Escrow == "" {
+		return nil // of a plain family
+	}
+	escrow, err := s.journal.FindEscrow(ctx, c.Tenant, c.Escrow)
+	if err != nil {
+		return err
+	}
+	c.Committed, c.Breached = escrow.Committed, max(escrow.Breached, escrow.Committed-escrow.Held)
+	c.Excess, err = s.journal.Excess(ctx, c.Tenant, c.Case)
+	return err
 }
 
 // Receipts reads the receipts of a tenant's case in order, after a sequence

@@ -103,7 +103,7 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, excesses, breached, unfolded *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
@@ -115,12 +115,15 @@ func newJournal(of measured, log *zap.Logger) *journal {
 		atRisk:   about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
 		expiring: about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
 		held:     about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
+		excesses: about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
+		breached: about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
+		unfolded: about("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.excesses, j.breached, j.unfolded} {
 		to <- d
 	}
 }
@@ -140,11 +143,10 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 	for state, n := range l.Runs {
 		gauge(j.runs, float64(n), string(state))
 	}
-	age := time.Duration(0)
-	if !l.OldestDue.IsZero() {
-		age = max(0, time.Since(l.OldestDue))
-	}
-	gauge(j.oldest, age.Seconds())
+	gauge(j.oldest, ageOf(l.OldestDue))
+	gauge(j.unfolded, ageOf(l.Unfolded))
+	gauge(j.breached, float64(l.Breaches.Escrows))
+	to <- prometheus.MustNewConstMetric(j.excesses, prometheus.CounterValue, float64(l.Excesses))
 	for currency, minor := range l.AtRisk {
 		gauge(j.atRisk, float64(minor), currency)
 	}
@@ -152,4 +154,12 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 		gauge(j.expiring, float64(n), family)
 	}
 	gauge(j.held, float64(l.Held))
+}
+
+// ageOf is how many seconds ago a time was; 0 when there is none.
+func ageOf(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(at).Seconds())
 }

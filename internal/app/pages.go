@@ -15,6 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // readyLimit bounds the question whether this process can do its work.
@@ -64,11 +65,12 @@ func looking(next http.Handler) http.Handler {
 }
 
 // ready answers in JSON when that is asked for, else in plain text. A paused queue
-// keeps runs waiting but is an operator's will: it is told, and is no fault.
+// keeps runs waiting but is an operator's will: it is told, and is no fault. Nor is a
+// breach of conservation, which is a matter for a person.
 func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
-	status, reason, paused := http.StatusOK, "", m.Service.Paused()
+	status, reason, paused, breaches := http.StatusOK, "", m.Service.Paused(), m.Service.Breaches()
 	if err := m.Service.Healthy(ctx); err != nil {
 		status, reason = http.StatusServiceUnavailable, err.Error()
 	}
@@ -76,6 +78,9 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		answer := map[string]any{"ready": status == http.StatusOK, "reason": reason}
 		if len(paused) > 0 {
 			answer["paused_queues"] = paused
+		}
+		if breaches.Excesses > 0 || breaches.Escrows > 0 {
+			answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": breaches.Excesses, "escrows_beyond_held": breaches.Escrows}
 		}
 		body, err := json.Marshal(answer)
 		if err != nil {
@@ -86,17 +91,20 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if status == http.StatusOK {
-		m.text(w, status, "ok\n"+hints(paused))
+		m.text(w, status, "ok\n"+hints(paused, breaches))
 		return
 	}
-	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused))
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused, breaches))
 }
 
-// hints are lines about what is no fault but keeps runs waiting.
-func hints(paused []string) string {
+// hints are lines about what is no fault of this process but a person should know.
+func hints(paused []string, b postadjudication.Breaches) string {
 	var out strings.Builder
 	for _, queue := range paused {
 		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
+	}
+	if b.Excesses > 0 || b.Escrows > 0 {
+		fmt.Fprintf(&out, "conservation was breached: payments beyond what was adjudicated %d, escrows that committed more than they hold %d\n", b.Excesses, b.Escrows)
 	}
 	return out.String()
 }

@@ -174,6 +174,12 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		rows = append(rows, []string{"dispute", string(a.Lifecycle)})
 	}
 	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s", money(a.Reserved), money(a.Released), money(a.Refunded))})
+	if a.Excess > 0 {
+		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
+	}
+	if a.Breached > 0 {
+		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
+	}
 	if a.UnknownOpen > 0 {
 		rows = append(rows, []string{s.Bad("unknown"), plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -19,10 +20,16 @@ FROM recourse.escrows WHERE breached > 0`
 
 // Breaches counts breaches at one moment.
 func (j *Journal) Breaches(ctx context.Context) (b Breaches, err error) {
-	if err := j.reads.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Beyond); err != nil {
-		return b, unavailable(err)
+	return b, b.read(ctx, j.reads)
+}
+
+func (b *Breaches) read(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) error {
+	if err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Beyond); err != nil {
+		return unavailable(err)
 	}
-	return b, nil
+	return nil
 }
 
 // BreachedEscrows lists escrows of all tenants that committed more than they hold, the

@@ -10,10 +10,12 @@ import (
 type escrowName struct{ tenant, reference string }
 
 // ensureSQL creates escrows that nobody has named yet. It commits by itself, and
-// an escrow that no case ever uses does no harm.
+// an escrow that no case ever uses does no harm. It looks first, because ON CONFLICT
+// alone waits for a transaction that has changed the row it finds.
 const ensureSQL = `
 INSERT INTO recourse.escrows (tenant, reference, currency, held)
 SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)
+WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)
 ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 
 // ensureEscrows creates the escrows of cases to be opened before the statement

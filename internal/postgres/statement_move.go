@@ -17,8 +17,9 @@ import (
 //
 // Every guard sits in kc and kr, which lock the newest rows, cases before runs
 // before escrows, each by id; the only further condition is room in the escrow for
-// a reservation, decided in fit on its locked row. Nothing behind fit can fail for
-// one row. Only a reservation locks the escrow, and folds its deltas: what else a
+// a reservation, decided in fit on its locked row: one that fits by itself, but not
+// behind those before it, is not answered, as if it had lost. Nothing behind fit can
+// fail for one row. Only a reservation locks the escrow, and folds its deltas: what else a
 // move adds or frees is inserted as a delta.
 // A claim also needs its session, locked so that it is not declared lost meanwhile,
 // and no brake that bars the run.
@@ -69,8 +70,8 @@ WITH b AS MATERIALIZED (
 ), room AS MATERIALIZED (
   SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM e
 ), fit AS MATERIALIZED (
-  SELECT ok.*, NOT (ok.reserve AND ok.commits > 0) OR
-      sum(CASE WHEN ok.reserve AND ok.commits > 0 THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free AS fits
+  SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.commits > 0) THEN true WHEN ok.commits > room.free THEN false
+      WHEN sum(CASE WHEN ok.reserve AND ok.commits BETWEEN 1 AND room.free THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
   FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
 ), c AS (
   UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, progression = f.progression, reason_code = f.reason_code, reason = f.reason,
