@@ -14,8 +14,10 @@ import (
 
 const (
 	foldEvery = time.Second
-	// breachShare bounds the part of the time that looking for breaches may take.
-	breachShare = 20
+	// keeperShare bounds the part of the time that folding, and looking for breaches, may
+	// take: the deltas of an escrow that a transaction holds are many after a while.
+	keeperShare = 20
+	keeperPause = 10 * time.Second // at most
 	// breachesNamed is how many breached escrows are compared with those that the log has
 	// named; the others are only counted.
 	breachesNamed = 100
@@ -47,10 +49,12 @@ func newEscrowKeeper(j *postgres.Journal, log *zap.Logger) *escrowKeeper {
 func (k *escrowKeeper) run(ctx context.Context) {
 	var look time.Time // for breaches
 	for failing := false; ; {
+		began := time.Now()
 		_, err := k.journal.FoldDeltas(ctx)
-		if began := time.Now(); err == nil && began.After(look) {
+		took := time.Since(began)
+		if began = time.Now(); err == nil && began.After(look) {
 			err = k.alarm(ctx)
-			look = time.Now().Add(breachShare * time.Since(began))
+			look = time.Now().Add(min(keeperPause, keeperShare*time.Since(began)))
 		}
 		if ctx.Err() != nil {
 			return
@@ -59,7 +63,7 @@ func (k *escrowKeeper) run(ctx context.Context) {
 			k.log.Error("the escrows can't be kept up to date, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		if !pass(ctx, foldEvery, nil) {
+		if !pass(ctx, min(keeperPause, max(foldEvery, keeperShare*took)), nil) {
 			return
 		}
 	}

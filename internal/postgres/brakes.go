@@ -125,7 +125,7 @@ func lockBrake(ctx context.Context, tx *sql.Tx, t background.Target) (row brakeR
 		t.Tenant, t.Family, t.Name, id, time.Time{}, uuid.UUID{}); err != nil {
 		return row, err
 	}
-	rows, err := tx.QueryContext(ctx, brakeSQL+ofTargetSQL+` FOR UPDATE`, t.Tenant, t.Family, t.Name)
+	rows, err := tx.QueryContext(ctx, brakeSQL+ofTargetSQL+` FOR NO KEY UPDATE`, t.Tenant, t.Family, t.Name)
 	if err != nil {
 		return row, err
 	}

@@ -79,9 +79,16 @@ func (j *Journal) try(ctx context.Context, s *sealed) (verdict, error) {
 		return lost, ErrBusy
 	}
 	defer j.moveLane.leave()
-	v, err := j.together(ctx, j.moveLane, skipping(moveSQL), s)
-	if err != nil {
-		return lost, refusedAlone(err)
+	return aloneAs(j.together(ctx, j.moveLane, skipping(moveSQL), s))
+}
+
+// aloneAs is what became of a change that was written alone.
+func aloneAs(v verdict, err error) (verdict, error) {
+	switch {
+	case ofContention(err):
+		return lost, ErrBusy
+	case err != nil:
+		return lost, refusedOr(err)
 	}
 	return v, nil
 }
@@ -105,11 +112,7 @@ func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error)
 // writeBehind writes a change behind the transaction that holds its rows.
 func (j *Journal) writeBehind(ctx context.Context, l *lane, name string, s *sealed) (verdict, error) {
 	return l.behind(ctx, name, func() (verdict, error) { return j.try(ctx, s) }, func() (verdict, error) {
-		v, err := j.together(ctx, l, waiting(moveSQL), s)
-		if err != nil {
-			return lost, refusedAlone(err)
-		}
-		return v, nil
+		return aloneAs(j.together(ctx, l, waiting(moveSQL), s))
 	})
 }
 

@@ -62,15 +62,6 @@ func refusedOr(err error) error {
 	return unavailable(err)
 }
 
-// refusedAlone is the error of a statement with one row that may also have waited for a
-// lock in vain.
-func refusedAlone(err error) error {
-	if ofContention(err) {
-		return ErrBusy
-	}
-	return refusedOr(err)
-}
-
 func unrecordable(err error) error {
 	return fmt.Errorf("postgres: %w: %w", background.ErrUnrecordable, err)
 }

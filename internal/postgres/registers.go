@@ -32,7 +32,7 @@ func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, dr
 		return err
 	}
 	var id uuid.UUID
-	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR UPDATE`, tenant, string(r)).Scan(&id); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id); err != nil {
 		return err
 	}
 	return tell(ctx, tx, Case{ID: receipts.CaseID(id), Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)

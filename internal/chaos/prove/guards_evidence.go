@@ -27,4 +27,4 @@ var evidence = []Guard{
 }
 
 // Guards is the table.
-var Guards = slices.Concat(journal, engine, money, evidence)
+var Guards = slices.Concat(journal, engine, money, escrow, evidence)
