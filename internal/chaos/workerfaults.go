@@ -107,7 +107,7 @@ func (a *arena) spoil(ctx context.Context, most int) (n int, err error) {
 		if err := rows.Scan(&id, &policy); err != nil {
 			return n, err
 		}
-		a.spoiled[id] = policy
+		a.spoiled[id], a.unread = policy, append(a.unread, id)
 	}
 	return n, rows.Err()
 }
