@@ -40,6 +40,7 @@ type arena struct {
 	deeds    *deeds
 	load     *load
 	barred   []span                    // when a worker's clock was far off
+	unread   []string                  // runs that nobody could read for a while
 	spoiled  map[string]string         // policies of runs that were made unreadable
 	desk     *postadjudication.Service // of the people: past the proxies, and executes nothing
 
@@ -51,7 +52,7 @@ type arena struct {
 }
 
 func openArena(ctx context.Context, o options) (a *arena, err error) {
-	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds(), spoiled: map[string]string{}}
+	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds(), spoiled: map[string]string{}, unread: []string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())

@@ -39,7 +39,7 @@ var machines = []fault{
 	{name: "worker-freeze-claimed", weight: 3, freeze: true, strike: workerFreezeClaimed, heal: thawClaimed},
 	{name: "worker-other-shards", weight: 2, later: "runs in queues that nobody serves any more", strike: workerOtherShards, heal: sameSettings},
 	{name: "worker-without-family", weight: 2, strike: workerWithoutFamily, heal: sameSettings},
-	{name: "rows-of-the-future", weight: 2, later: "a run that a process can't read", strike: spoilRows, heal: mendRows},
+	{name: "rows-of-the-future", weight: 2, strike: spoilRows, heal: mendRows},
 	{name: "clocks-differ", weight: 2, later: "clocks that differ", strike: clocksDiffer},
 	{name: "clock-beyond", weight: 2, later: "a clock that is far off", strike: clockBeyond, heal: clocksRight},
 	{name: "worker-restart", weight: 2, strike: workerRestart},

@@ -20,7 +20,7 @@ import (
 // only where nothing was paid by the one before.
 var people = []fault{
 	{name: "people-find", weight: 6, people: true, strike: peopleFind},
-	{name: "people-find-waiting", weight: 2, people: true, later: "a finding about a run that waits", strike: peopleFindWaiting},
+	{name: "people-find-waiting", weight: 2, people: true, strike: peopleFindWaiting},
 	{name: "people-decide-opposite", weight: 5, people: true, strike: decideAnew(opposite)},
 	{name: "people-decide-higher", weight: 3, people: true, strike: decideAnew(same)},
 	{name: "people-cancel-and-resend", weight: 3, people: true, strike: cancelAndResend},

@@ -81,21 +81,35 @@ func sameSettings(_ context.Context, a *arena) error {
 
 // spoilRows writes into some runs that wait what only a newer version can read.
 func spoilRows(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
-	rows, err := a.db.QueryContext(ctx, `WITH old AS (SELECT id, policy FROM recourse.runs WHERE state IN ('pending', 'scheduled') AND policy NOT LIKE '%future%' ORDER BY id DESC LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE recourse.runs r SET policy = '{"from":"the future"}' FROM old WHERE r.id = old.id RETURNING old.id, old.policy`, 1+rng.IntN(3))
+	n, most := 0, 1+rng.IntN(3)
+	for range 200 { // few wait at any moment
+		some, err := a.spoil(ctx, most-n)
+		if n += some; err != nil || n == most {
+			return fmt.Sprintf("%d runs", n), err
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+	return fmt.Sprintf("%d runs", n), nil
+}
+
+const spoilSQL = `WITH old AS (SELECT id, policy FROM recourse.runs WHERE state IN ('pending', 'scheduled') AND policy NOT LIKE '%future%'
+	ORDER BY id DESC LIMIT $1 FOR UPDATE SKIP LOCKED)
+	UPDATE recourse.runs r SET policy = '{"from":"the future"}' FROM old WHERE r.id = old.id RETURNING old.id, old.policy`
+
+func (a *arena) spoil(ctx context.Context, most int) (n int, err error) {
+	rows, err := a.db.QueryContext(ctx, spoilSQL, most)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	defer rows.Close()
-	n := 0
 	for ; rows.Next(); n++ {
 		var id, policy string
 		if err := rows.Scan(&id, &policy); err != nil {
-			return "", err
+			return n, err
 		}
-		a.spoiled[id] = policy
+		a.spoiled[id], a.unread = policy, append(a.unread, id)
 	}
-	return fmt.Sprintf("%d runs", n), rows.Err()
+	return n, rows.Err()
 }
 
 // mendRows gives the spoiled runs what they had.
