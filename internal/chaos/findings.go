@@ -79,10 +79,10 @@ func declined(err error) bool {
 
 // finding is what the escrow service's own ledger says of an operation key.
 func (a *arena) finding(key string) postadjudication.Finding {
-	f := postadjudication.Finding{Actor: person, Reason: why, Reference: "the ledger", Class: background.NotExecuted}
+	f := postadjudication.Finding{Actor: person, Reason: why, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
 	for _, e := range a.escrow.Effects() {
 		if e.OperationKey == key {
-			f.Class, f.OtherAmount = background.Executed, true
+			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false
 			f.Moved += e.Moved.Minor
 		}
 	}

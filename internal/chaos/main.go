@@ -82,7 +82,7 @@ func parse(args []string, tell io.Writer) (options, error) {
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
 	f.BoolVar(&o.prove, "prove", false, "take the product's guards away, one by one, and see that each is missed")
-	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name has this in it")
+	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name has this in it, or one of several parts with | between")
 	f.DurationVar(&o.rest, "rest", 5*time.Minute, "for how long everything may take to come to rest after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "as of escrowhttp.Config")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")

@@ -54,4 +54,44 @@ var engine = []Guard{
 		Edits: []Edit{{"background/decide.go", "BudgetSpent: run.BudgetSpent + 1,", "BudgetSpent: run.BudgetSpent,"}},
 		By:    Catch{Package: "./background", Test: "TestThreeFailuresMakeADeadLetterMirroredWithItsLastError"},
 	},
+	{
+		Name:  "nobody calls on a claim that grew old",
+		Edits: []Edit{{"background/fresh.go", "age >= bound {", "age >= bound && false {"}},
+		By:    Catch{Package: "./internal/chaos", Test: "TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid"},
+	},
+	{
+		Name:  "the age of a claim counts from when it was sent",
+		Edits: []Edit{{"background/fresh.go", "age := f.claim.sent.until(f.m.clocks())", "age := f.m.clocks().until(f.m.clocks())"}},
+		By:    Catch{Package: "./background", Test: "TestAClaimThatGrewOldIsNotCalledOn"},
+	},
+	{
+		Name:  "the last byte waits for the age of the claim to be looked at",
+		Edits: []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	if b.fresh != nil {", "	if false {"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
+	},
+	{
+		Name:  "an answer is that of its own attempt",
+		Edits: []Edit{{"background/transition.go", "back, awaited := now.withCallBack(m.Run.Attempt)", "back, awaited := now.withCallBack(m.Run.Attempt % 63)"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestCallsOfAttemptsFarApartAreToldFromEachOther"},
+	},
+	{
+		Name:  "that a call paid is recorded, whoever awaits it",
+		Edits: []Edit{{"background/transition.go", "!awaited && (!news || now.Class == Executed)", "!awaited"}},
+		By:    Catch{Package: "./background", Test: "TestAnAnswerThatNobodyAwaitsIsAFactIfItPaid"},
+	},
+	{
+		Name:  "nothing is claimed while too many calls are out",
+		Edits: []Edit{{"background/transition.go", "case len(now.OutstandingCalls) >= MaxOutstandingCalls:", "case false:"}},
+		By:    Catch{Package: "./background", Test: "TestARunWithTooManyCallsOutIsNotClaimed"},
+	},
+	{
+		Name:  "a run that can't be read is an answer, and stops nobody else",
+		Edits: []Edit{{"background/record.go", "ErrUnreadable, ErrUnrecordable,\n", "ErrUnrecordable,\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAWorkerThatCanNotReadARunCarriesAllOthers"},
+	},
+	{
+		Name:  "what can't be written for its values is an answer, and left to a person",
+		Edits: []Edit{{"background/record.go", "ErrUnreadable, ErrUnrecordable,\n", "ErrUnreadable,\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentThatCanNotBeSummedIsLeftToAPerson"},
+	},
 }

@@ -24,6 +24,26 @@ var evidence = []Guard{
 		Edits: []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
+	{
+		Name:  "the request that is sent is the one that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return altered(\"another digest of the request\")", "		if false {\n			return altered(\"another digest of the request\")"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+	},
+	{
+		Name:  "it is sent under the operation key that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "case t.OperationKey != keyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+	},
+	{
+		Name:  "what a submission fixed is never changed",
+		Edits: []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+	},
+	{
+		Name:  "what an escrow holds is never changed once a case names it",
+		Edits: []Edit{{"internal/postgres/migrations/00020_guards.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+	},
 }
 
 // Guards is the table.

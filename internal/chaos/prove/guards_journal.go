@@ -45,7 +45,7 @@ var journal = []Guard{
 	},
 	{
 		Name:  "receipts are never changed or deleted",
-		Edits: []Edit{{"internal/postgres/migrations/00001_journal.sql", "BEFORE UPDATE OR DELETE OR TRUNCATE ON recourse.receipts", "BEFORE TRUNCATE ON recourse.receipts"}},
+		Edits: []Edit{{"internal/postgres/guards.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
 		By:    Catch{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
 	},
 }

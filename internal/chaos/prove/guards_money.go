@@ -65,7 +65,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "a key that may be forgotten proves nothing",
-		Edits: []Edit{{"postadjudication/lookups.go", "(q.age < 0 || q.age >= untilForgotten(q.remembers))", "false"}},
+		Edits: []Edit{{"postadjudication/lookups.go", "case q.first && q.remembers != Forever && (q.age < 0 || q.age >= q.remembers-q.margin):", "case false:"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
 	},
 	{
@@ -122,5 +122,25 @@ var money = []Guard{
 		Name:  "what is settled stays settled",
 		Edits: []Edit{{"settlement/apply.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
 		By:    Catch{Package: "./settlement", Test: "TestWhatIsNotInTheTableIsRefused"},
+	},
+	{
+		Name:  "no other operation key while its case is unknown",
+		Edits: []Edit{{"postadjudication/fork.go", "s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() ||", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
+	},
+	{
+		Name:  "a decision that was cancelled stays so",
+		Edits: []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, or closed by a person's finding", "	return Created"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhatIsCancelledStaysCancelled"},
+	},
+	{
+		Name:  "what contradicts a case that has ended is refused",
+		Edits: []Edit{{"postadjudication/admission.go", "	case c.State.Progression.Ended():\n		return CaseEnded\n", "	case c.State.Progression.Ended():\n		return AlreadyExecuted\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAReversalOfAnEndedCaseIsRefusedWithAReceipt"},
+	},
+	{
+		Name:  "a payment under an older key takes no more of the reservation than it needs",
+		Edits: []Edit{{"settlement/apply.go", "	cut := min(e.Paid, s.Reserved)\n", "	cut := s.Reserved\n"}},
+		By:    Catch{Package: "./settlement", Test: "TestPaymentsUnderAnOlderKey"},
 	},
 }
