@@ -12,6 +12,7 @@ const (
 	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
 	GateHeld           Gate = "held"             // somebody holds the letter
 	GateNotHeld        Gate = "not_held"         // nobody holds the letter
+	GateRunning        Gate = "running"          // an attempt is under way; what becomes of it is not known yet
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -31,6 +32,8 @@ func (g Gate) Meaning() string {
 		return "the letter is held"
 	case GateNotHeld:
 		return "nobody holds the letter"
+	case GateRunning:
+		return "an attempt is under way: wait until it has ended"
 	}
 	return "there is a rule of that name"
 }

@@ -26,7 +26,9 @@ func (c *command) dlqReconcile() *cobra.Command {
 		Long: `Record what became of an open dead letter's money: by asking the escrow service
 (--lookup), or by a person's finding. "executed" with what was moved settles the case
 and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. The reference says where the finding can be checked.
+be forked. The reference says where the finding can be checked. RUN may also be a run
+that waits for an attempt while money is unknown: "executed" ends it, after
+"not_executed" it can be cancelled.
 
 Without RUN the escrow service is asked (--lookup) about all letters that a filter
 selects (or --all), as one plan: you see it first. A finding is about one letter.`,
