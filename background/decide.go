@@ -55,6 +55,9 @@ func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask
 
 // nothingPaid reports whether it is proven that no attempt has moved money.
 func nothingPaid(run Run, res Result) bool {
+	if !run.MovesMoney() {
+		return res.Class != Executed
+	}
 	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 

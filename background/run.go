@@ -115,6 +115,10 @@ type Run struct {
 // Holds reports whether the run occupies its retry key and its case.
 func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }
 
+// MovesMoney reports whether the run executes something that must not be repeated blindly.
+// Of a run that moves none, an unknown outcome is a failure like any other.
+func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
+
 // MaxOutstandingCalls is how many calls of one run may be out. A run that has as many is
 // not claimed until one comes back.
 const MaxOutstandingCalls = 16

@@ -69,12 +69,15 @@ func (j *Journal) SetDown(err error) {
 	j.down = err
 }
 
-// Submit adds a run as it is, with an id and a due time when it has none.
+// Submit adds a run as it is, with an id, an operation key and a due time when it has none.
 func (j *Journal) Submit(r background.Run) background.Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r.ID.IsZero() {
 		r.ID = background.RunID(uuid.Must(uuid.NewV7()))
+	}
+	if r.Operation == ([32]byte{}) {
+		copy(r.Operation[:], r.ID[:])
 	}
 	if r.State == "" {
 		r.State = background.Pending
