@@ -20,7 +20,7 @@ func (d *delivery) claim() (started time.Time, err error) {
 	mv.Session, d.calls, _ = d.m.session.current()
 	d.calls, mv.Trace = d.m.tracing.within(d.calls, d.traced), traceID(d.traced)
 	if !d.probing {
-		mv.Bars = d.m.brakes.bars
+		mv.Bars = d.m.breakers.bars
 	}
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()

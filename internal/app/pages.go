@@ -15,6 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // readyLimit bounds the question whether this process can do its work.
@@ -64,11 +65,13 @@ func looking(next http.Handler) http.Handler {
 }
 
 // ready answers in JSON when that is asked for, else in plain text. A paused queue
-// keeps runs waiting but is an operator's will: it is told, and is no fault.
+// keeps runs waiting but is an operator's will, and an open circuit breaker is the
+// escrow service's fault: they are told, and are no fault of this process.
 func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
 	status, reason, paused := http.StatusOK, "", m.Service.Paused()
+	open, stalled := m.Service.OpenBrakes()
 	if err := m.Service.Healthy(ctx); err != nil {
 		status, reason = http.StatusServiceUnavailable, err.Error()
 	}
@@ -76,6 +79,12 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		answer := map[string]any{"ready": status == http.StatusOK, "reason": reason}
 		if len(paused) > 0 {
 			answer["paused_queues"] = paused
+		}
+		if len(open) > 0 {
+			answer["open_circuit_breakers"] = open
+		}
+		if len(stalled) > 0 {
+			answer["stalled_circuit_breakers"] = stalled
 		}
 		body, err := json.Marshal(answer)
 		if err != nil {
@@ -86,15 +95,23 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if status == http.StatusOK {
-		m.text(w, status, "ok\n"+hints(paused))
+		m.text(w, status, "ok\n"+hints(paused, open, stalled))
 		return
 	}
-	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused))
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused, open, stalled))
 }
 
 // hints are lines about what is no fault but keeps runs waiting.
-func hints(paused []string) string {
+func hints(paused []string, open, stalled []postadjudication.Brake) string {
 	var out strings.Builder
+	for _, b := range stalled {
+		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and no new case comes that could show whether it works\n",
+			b.Paused, b.Target, b.Family, b.Since.UTC().Format(time.RFC3339))
+	}
+	for _, b := range open {
+		fmt.Fprintf(&out, "the circuit breaker of %s (%s, tenant %s) is %s since %s: its runs are paused\n",
+			b.Target, b.Family, b.Tenant, b.State, b.Since.UTC().Format(time.RFC3339))
+	}
 	for _, queue := range paused {
 		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
 	}
