@@ -16,7 +16,7 @@ const (
 	FailureUnspecified  = "unspecified"               // the handler failed and did not say how
 )
 
-// ReasonProbe marks the end of an attempt that a pulled brake let through.
+// ReasonProbe marks the end of an attempt that an open circuit breaker let through, and that spent nothing.
 const ReasonProbe = "probe"
 
 // ending is how an attempt ends: the part of a Move that is decided.

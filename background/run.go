@@ -76,7 +76,7 @@ type Run struct {
 	Family    string
 	RetryKey  string
 	Queue     string // asynq queue that its bells ring in, chosen once at submit
-	Target    string // whom the executor calls; brakes are per target
+	Target    string // whom the executor calls; circuit breakers are per target
 	Parent    RunID  // the run that this one is a fork of
 	Policy    retrypolicy.Policy
 	Payload   []byte   // what the handler is given; the stored request bytes for settlements

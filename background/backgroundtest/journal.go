@@ -32,7 +32,7 @@ type Journal struct {
 	calm     bool          // no spurious failures
 	lifetime time.Duration // of operation keys; 0 is for ever
 	sessions map[background.SessionID]background.Session
-	brakes   map[background.Target]background.Brake
+	breakers map[background.Target]background.Breaker
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
@@ -43,7 +43,7 @@ func NewJournal(seed uint64) *Journal {
 		moves:    make(map[background.RunID][]background.Move),
 		changed:  make(chan struct{}),
 		sessions: make(map[background.SessionID]background.Session),
-		brakes:   make(map[background.Target]background.Brake),
+		breakers: make(map[background.Target]background.Breaker),
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // fail for one row. Only a reservation locks the escrow, and folds its deltas: what else a
 // move adds or frees is inserted as a delta.
 // A claim also needs its session, locked so that it is not declared lost meanwhile,
-// and no brake that bars the run.
+// and no circuit breaker that bars the run.
 // With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
 //
 //	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of the new runs
@@ -45,7 +45,7 @@ WITH b AS MATERIALIZED (
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
-  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'released'
+  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
