@@ -20,7 +20,7 @@ type call struct {
 	interrupted bool          // cut short by the end of a shutdown's grace, or with its session
 	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
-	probe       bool          // made for the sake of a crowd behind a brake: a failure is not the run's
+	probe       bool          // an open circuit breaker let it through: a failure is not the run's
 }
 
 // bounded calls fn until it answers, its time limit is reached, or the grace of a
@@ -104,8 +104,10 @@ func unknown(failure, message string) Result {
 	return Result{Class: Unknown, Retry: true, Failure: &Failure{Type: failure, Message: message}}
 }
 
-// attempt calls the handler for a run whose claim is on record.
+// attempt calls the handler for a run whose claim is on record, in the slot that was
+// taken for it, and gives that back.
 func (m *Manager) attempt(calls context.Context, f Family, run Run, claim claimed) call {
+	defer m.slots.during()()
 	select { // the claim was in doubt until now; nothing is called
 	case <-m.graceOver:
 		return uncalled("the process shut down before the call")
@@ -135,7 +137,7 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, claim claime
 	if done.late != nil {
 		m.abandon(run, 1)
 	}
-	m.brakes.note(run, done)
+	m.breakers.note(run, done)
 	return done
 }
 
@@ -154,7 +156,7 @@ func uncalled(why string) call {
 // abandon counts the calls that have outlived their attempt and not answered.
 func (m *Manager) abandon(run Run, by int) {
 	m.abandoned.Add(int64(by))
-	m.brakes.hang(run.target(), by)
+	m.breakers.hang(run.endpoint(), by)
 }
 
 // awaitLate records the answer of a call whose attempt has ended without it. The

@@ -21,7 +21,7 @@ func (d *delivery) claim() (claimed, error) {
 	mv.Session, d.calls, _ = d.m.session.current()
 	d.calls, mv.Trace = d.m.tracing.within(d.calls, d.traced), traceID(d.traced)
 	if !d.probing {
-		mv.Bars = d.m.brakes.bars
+		mv.Bars = d.m.breakers.bars
 	}
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()
@@ -44,8 +44,8 @@ func (d *delivery) inquire() (again bool, err error) {
 		// Cleared a moment ago and unknown again: another run of the case is at work.
 		return false, &handBack{at: d.m.now().Add(time.Second)}
 	}
-	if !d.probing && d.m.brakes.confirm(d.run) {
-		return d.park() // paused meanwhile: nobody is asked, and nothing dies of its key
+	if !d.probing && d.m.breakers.confirm(d.run) {
+		return d.letGo() // paused meanwhile: nobody is asked, and nothing dies of its key
 	}
 	looked, interrupted := d.m.lookup(d.family, d.run)
 	if interrupted {

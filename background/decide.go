@@ -16,7 +16,7 @@ const (
 	FailureUnspecified  = "unspecified"               // the handler failed and did not say how
 )
 
-// ReasonProbe marks the end of an attempt that a pulled brake let through.
+// ReasonProbe marks the end of an attempt that an open circuit breaker let through, and that spent nothing.
 const ReasonProbe = "probe"
 
 // ending is how an attempt ends: the part of a Move that is decided.
@@ -55,6 +55,9 @@ func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask
 
 // nothingPaid reports whether it is proven that no attempt has moved money.
 func nothingPaid(run Run, res Result) bool {
+	if !run.MovesMoney() {
+		return res.Class != Executed
+	}
 	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 

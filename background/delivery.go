@@ -27,7 +27,7 @@ type delivery struct {
 	doubt     chan struct{}   // closed when a claim has been in doubt for too long
 	doubtOnce sync.Once
 	asked     bool // the key had expired, and a lookup cleared the run since
-	probing   bool // claims for the brake's sake, though the brake is pulled
+	probing   bool // claims though the circuit breaker is open, which let it through
 }
 
 // death makes asynq archive the task as the mirror of a dead letter.
@@ -68,7 +68,6 @@ func (d *delivery) carry() error {
 			continue
 		}
 		done := d.m.attempt(d.calls, d.family, d.run, claim)
-		d.m.slots.release()
 		if more, err := d.conclude(done); !more {
 			return err
 		}
@@ -128,7 +127,7 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		}
 		return false, nil
 	case errors.Is(cause, ErrBraked):
-		return d.park()
+		return d.letGo()
 	case errors.Is(cause, ErrCallsOut):
 		return false, &handBack{at: d.m.now().Add(callsOutPause)}
 	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
@@ -166,12 +165,17 @@ func (d *delivery) bury(cause error) error {
 	return mirror(after)
 }
 
-// park lets go of a run whose brake is pulled: its bell is acknowledged, and whoever
-// eases the brake rings again. It reports true when the run may be claimed after all.
-func (d *delivery) park() (again bool, err error) {
-	if !d.m.brakes.confirm(d.run) {
+// letGo lets go of a run that a circuit breaker pauses: its notification is acknowledged,
+// and whoever closes the breaker notifies again. It reports true when the run may be
+// claimed after all.
+func (d *delivery) letGo() (again bool, err error) {
+	if !d.m.breakers.confirm(d.run) {
 		return true, nil
 	}
-	d.m.brakes.parked.Add(1)
+	if err := d.m.breakers.tell(d.m.life, d.run); err != nil {
+		d.m.log.Warn("a run that is paused is brought again, until its tenant's trail says so", zap.Stringer("run", d.run.ID), zap.Error(err))
+		return false, &handBack{at: d.m.now().Add(time.Second)}
+	}
+	d.m.breakers.paused.Add(1)
 	return false, nil
 }

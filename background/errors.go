@@ -12,7 +12,7 @@ var (
 	ErrKeyExpired     = errors.New("background: an unknown outcome cannot be repeated, its operation key may have expired")
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")
 	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
-	ErrBraked         = errors.New("background: the brake of the run's target is pulled")
+	ErrBraked         = errors.New("background: the circuit breaker of the run's target is open")
 	ErrCallsOut       = errors.New("background: too many calls of the run have not come back")
 	// ErrUnreadable: this program can't read the run, as one of a newer version. Nothing
 	// was written; a program that can read it goes on with it.

@@ -50,8 +50,8 @@ type Family interface {
 type Ledger interface {
 	// Find reads a run. ErrNotFound when there is none.
 	Find(ctx context.Context, id RunID) (Run, error)
-	// Waiting lists live runs that are due at the given time and not parked by a
-	// brake, oldest first, strictly after the cursor: of each at least its ids, tenant,
+	// Waiting lists live runs that are due at the given time and not paused by a
+	// circuit breaker, oldest first, strictly after the cursor: of each at least its ids, tenant,
 	// family, queue, target, state, letter, attempt, bell and due time.
 	Waiting(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
 	// Ring raises the bell number of each run that still has the number given and
@@ -74,7 +74,7 @@ type Ledger interface {
 	// Dismiss forgets a session under which nothing runs any more.
 	Dismiss(ctx context.Context, id SessionID) error
 
-	BrakeLedger
+	BreakerStore
 	MirrorLedger
 }
 

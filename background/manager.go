@@ -33,15 +33,15 @@ type Config struct {
 	BeatEvery  time.Duration // how often this process shows that it lives; LostAfter/15
 	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
 	Recoveries int           // attempts of a run that may be lost with their workers; 5
-	Brake      BrakeRule     // when brakes pull themselves, and how they are let go
+	Breaker    BreakerRule   // when circuit breakers open by themselves, and how they probe
 
-	Worker  string                  // name of this process in receipts; "worker"
-	Logger  *zap.Logger             // nothing is logged when nil
-	Now     func() time.Time        // time.Now
-	Tracer  trace.TracerProvider    // nothing is traced when nil
-	NewID   func() uuid.UUID        // ids of moves and tokens of claims; random
-	OnMove  func(m Move, after Run) // called after each commit; it must not block
-	OnBrake func(now Brake)         // called after this process pulled or released a brake; it must not block
+	Worker    string                  // name of this process in receipts; "worker"
+	Logger    *zap.Logger             // nothing is logged when nil
+	Now       func() time.Time        // time.Now
+	Tracer    trace.TracerProvider    // nothing is traced when nil
+	NewID     func() uuid.UUID        // ids of moves and tokens of claims; random
+	OnMove    func(m Move, after Run) // called after each commit; it must not block
+	OnBreaker func(now Breaker)       // called after this process moved a circuit breaker; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
@@ -56,20 +56,20 @@ type Manager struct {
 	client    *asynq.Client
 	inspector *asynq.Inspector
 
-	slots   *slots
-	engaged *engagements
-	waker   *waker
-	health  *health
-	clocks  func() instant
-	pausing *claimPause
-	promote *promoter
-	sweep   *sweeper
-	session *session
-	observe *observer
-	mirrors *mirrors
-	tracing tracing
-	brakes  *brakes
-	braker  *braker
+	slots       *slots
+	engaged     *engagements
+	waker       *waker
+	health      *health
+	clocks      func() instant
+	pausing     *claimPause
+	promote     *promoter
+	sweep       *sweeper
+	session     *session
+	observe     *observer
+	mirrors     *mirrors
+	tracing     tracing
+	breakers    *breakers
+	breakerLoop *breakerLoop
 
 	waiting, abandoned atomic.Int64
 	unrecordable       atomic.Uint64
@@ -127,7 +127,7 @@ func New(cfg Config) (*Manager, error) {
 	shared.lost = m.sweep.mislaid
 	unanswered{m.sweep.mislaid}.watch(client)
 	m.tracing = newTracing(cfg.Tracer)
-	m.brakes, m.braker = newBrakes(m), newBraker(m)
+	m.breakers, m.breakerLoop = newBreakers(m), newBreakerLoop(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -160,7 +160,7 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.BeatEvery, c.LostAfter/15)
 	positive(&c.BeatGrace, 2*c.LostAfter/3)
 	positive(&c.Recoveries, 5)
-	c.Brake.normalise()
+	c.Breaker.normalise()
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
@@ -223,7 +223,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	organs.Go(func() { m.sweep.run(working) })
 	organs.Go(func() { m.observe.run(working) })
 	organs.Go(func() { m.mirrors.run(working) })
-	probes.Go(func() { m.braker.run(working) })
+	probes.Go(func() { m.breakerLoop.run(working) })
 
 	select {
 	case <-ctx.Done():

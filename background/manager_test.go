@@ -57,6 +57,7 @@ func (h *house) config() background.Config {
 	return background.Config{
 		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr()}, Ledger: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
+		Breaker: background.BreakerRule{Off: true}, // handlers fail on purpose; tests of the breaker turn it on
 	}
 }
 

@@ -60,7 +60,7 @@ type Move struct {
 
 	Token           Token          // AttemptStarted: the token of the new claim
 	Session         SessionID      // AttemptStarted: of the process that claims
-	Bars            func(Run) bool // AttemptStarted: whether the brake keeps the run from being claimed; nil for a probe
+	Bars            func(Run) bool // AttemptStarted: whether a circuit breaker keeps the run from being claimed; nil for a probe
 	Spend           Spend          // how an attempt ended
 	Result          Result         // how an attempt ended; what came late; what a lookup found
 	Lookup          Class          // what a lookup said before the move was made; empty when none was asked

@@ -76,7 +76,7 @@ type Run struct {
 	Family    string
 	RetryKey  string
 	Queue     string // asynq queue that its bells ring in, chosen once at submit
-	Target    string // whom the executor calls; brakes are per target
+	Target    string // whom the executor calls; circuit breakers are per target
 	Parent    RunID  // the run that this one is a fork of
 	Policy    retrypolicy.Policy
 	Payload   []byte   // what the handler is given; the stored request bytes for settlements
@@ -114,6 +114,10 @@ type Run struct {
 
 // Holds reports whether the run occupies its retry key and its case.
 func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }
+
+// MovesMoney reports whether the run executes something that must not be repeated blindly.
+// Of a run that moves none, an unknown outcome is a failure like any other.
+func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
 
 // MaxOutstandingCalls is how many calls of one run may be out. A run that has as many is
 // not claimed until one comes back.

@@ -7,8 +7,10 @@ type Stats struct {
 	Abandoned     int    // calls that outlived their attempt and have not answered yet
 	WriteFailures uint64 // failed tries to write a move, since the start
 	StaleClaims   uint64 // claims that were too old to be called on, since the start
-	Braked        int    // brakes that are not released
-	Parked        uint64 // deliveries let go of because a brake was pulled, since the start
+	Braked        int    // circuit breakers that are not closed
+	Parked        uint64 // deliveries let go of because a circuit breaker was open, since the start
+	Stalled       int    // circuit breakers behind which runs wait, and no new case comes to ask
+	StalledRuns   int    // runs that wait behind those
 	Rung          uint64 // bells rung again by the sweeper, since the start
 	Unmirrored    uint64 // mirrors of dead letters removed from asynq's archive, since the start
 	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
@@ -18,14 +20,21 @@ type Stats struct {
 
 // Stats counts now.
 func (m *Manager) Stats() Stats {
+	stalled := m.breakerLoop.stalledNow()
+	runs := 0
+	for _, b := range stalled {
+		runs += b.Paused
+	}
 	return Stats{
+		Stalled:       len(stalled),
+		StalledRuns:   runs,
 		Running:       int(m.running.Load()),
 		Waiting:       int(m.waiting.Load()),
 		Abandoned:     int(m.abandoned.Load()),
 		WriteFailures: m.health.failures.Load(),
 		StaleClaims:   m.pausing.count.Load(),
-		Braked:        len(*m.brakes.known.Load()),
-		Parked:        m.brakes.parked.Load(),
+		Braked:        len(*m.breakers.known.Load()),
+		Parked:        m.breakers.paused.Load(),
 		Rung:          m.sweep.rung.Load(),
 		Unmirrored:    m.mirrors.pruned.Load(),
 		MirrorLooks:   m.mirrors.looks.Load(),

@@ -75,7 +75,7 @@ func (m Move) hear(now Run) (Run, error) {
 }
 
 func (m Move) cancelWaiting(now Run) (Run, error) {
-	if now.Class == Unknown || now.UnknownOpen > 0 {
+	if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {
 		return now, ErrReconcileFirst
 	}
 	now.State, now.LastMove = Cancelled, m.ID
@@ -116,7 +116,9 @@ func (m Move) learn(now Run) Run {
 	case class == Unknown && (m.Fact != receipts.AnsweredLate || m.Reason == ReasonUnrecordable):
 		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
 	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:
-		now.Class = NotExecuted
+		if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {
+			now.Class = Unknown // of another run of the case
+		}
 	}
 	return now
 }

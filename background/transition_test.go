@@ -20,7 +20,7 @@ var (
 
 // in is a run in each state, as its journal would have it.
 func in(s State) Run {
-	r := Run{State: s, Attempt: 2, Token: oldToken, DueAt: noon.Add(-time.Second), FirstSentAt: noon.Add(-time.Minute)}
+	r := Run{State: s, Attempt: 2, Token: oldToken, DueAt: noon.Add(-time.Second), FirstSentAt: noon.Add(-time.Minute), Operation: [32]byte{1}}
 	switch s {
 	case Pending:
 		r.Attempt, r.Token, r.FirstSentAt = 0, Token{}, time.Time{}

@@ -7,7 +7,7 @@ import "time"
 const inPlace = time.Second
 
 // pause waits until a run is due, or until it is woken because the run changed or
-// its brake was pulled.
+// its circuit breaker opened.
 // It holds no slot. A wait that is too long, and every wait at shutdown, ends with
 // a handBack: the run stays scheduled and asynq brings it again.
 func (m *Manager) pause(run Run, wake <-chan struct{}) error {
@@ -18,9 +18,9 @@ func (m *Manager) pause(run Run, wake <-chan struct{}) error {
 	m.waiting.Add(1)
 	defer m.waiting.Add(-1)
 	for {
-		closing := m.brakes.closing()
+		closing := m.breakers.closing()
 		left := due.Sub(m.now()) // asked again after each wake: timers and clocks err
-		if left <= 0 || m.brakes.bars(run) {
+		if left <= 0 || m.breakers.bars(run) {
 			return nil
 		}
 		timer := time.NewTimer(left)

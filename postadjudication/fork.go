@@ -146,9 +146,13 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
 		State: background.Pending, LastMove: f.move, DueAt: f.at, Bell: 1, UnknownOpen: s.Run.UnknownOpen, FirstSentAt: s.Run.FirstSentAt,
 	}
+	if moneyUnknown(*s) {
+		next.Class = Unknown // until that is resolved, whatever the fork's own attempts tell
+	}
 	changes := f.change(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: digestOf(next.Payload),
+		OutcomeClass: string(next.Class),
 	}
 	submitted.LetterOf, _ = handles(next)
 	if s.Case.Kind == postgres.KindSettlement {
@@ -201,7 +205,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateCaseEnded
 	case s.Case.State.Undercut():
 		return GatePaidOlder
-	case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
+	case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
 		return GateReconcileFirst
 	case r.Terms != nil && bound(&r) != nil: // lists don't read terms
 		return GateRequestAltered

@@ -15,6 +15,7 @@ const (
 	GatePaidOlder       Gate = "paid_under_older_key" // money moved under the key of an earlier decision
 	GateNotHeld         Gate = "not_held"             // nobody holds the letter
 	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -40,6 +41,8 @@ func (g Gate) Meaning() string {
 		return "nobody holds the letter"
 	case GateRequestAltered:
 		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+	case GateRunning:
+		return "an attempt is under way: wait until it has ended"
 	}
 	return "there is a rule of that name"
 }

@@ -115,6 +115,9 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 
 func (t Task) validate() error {
 	var errs []error
+	if t.Tenant == AllTenants {
+		errs = append(errs, errNoTenant)
+	}
 	if t.Tenant == "" || len(t.Tenant) > 128 || !plainText(t.Tenant) {
 		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be 1 to 128 bytes of plain text"})
 	}

@@ -37,7 +37,7 @@ type Config struct {
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
 	Worker    string             // this process in receipts; host name and pid when empty
-	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
+	Brake     BrakeRule          // when circuit breakers open by themselves; see its fields for the defaults
 	InFlight  time.Duration      // how long a call that was given up may still be executed, where there is no Executor to state it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
@@ -52,7 +52,7 @@ type Config struct {
 	Now     func() time.Time                      // time.Now when nil
 	Tracer  trace.TracerProvider                  // nothing is traced when nil
 	OnMove  func(background.Move, background.Run) // called after each committed move of this process
-	OnBrake func(background.Brake)                // called after this process pulled or released a brake
+	OnBrake func(background.Breaker)              // called after this process moved a circuit breaker
 
 	// Unguarded opens also a database that does not refuse changes of evidence, as one that
 	// was restored without its triggers: to audit it.
@@ -157,7 +157,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
-		Brake: c.Brake, OnBrake: c.OnBrake,
+		Breaker: c.Brake, OnBreaker: c.OnBrake,
 	})
 	if err != nil {
 		journal.Close()

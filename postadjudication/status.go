@@ -36,6 +36,7 @@ type Status struct {
 	WaitsFor         string             `json:"waits_for,omitempty"` // why a run that waits is not claimed when it is due; often empty
 	Policy           retrypolicy.Policy `json:"policy"`
 	Dispatch         string             `json:"dispatch_reference"`
+	PausedBy         []Brake            `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
 
 	// Where the run comes from and where it went.
 
@@ -50,6 +51,10 @@ type Status struct {
 // WaitsForCalls is the WaitsFor of a run of which so many calls have not come back that no
 // more are made.
 const WaitsForCalls = "outstanding_calls"
+
+// WaitsForBreaker is the WaitsFor of a run that a circuit breaker pauses: PausedBy names
+// it.
+const WaitsForBreaker = "circuit_breaker"
 
 // CaseStatus is everything about one transaction receipt.
 type CaseStatus struct {
@@ -78,7 +83,12 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	if tenant == "" || snap.Run.Tenant != tenant {
 		return Status{}, ErrNotFound
 	}
-	return s.related(ctx, snap)
+	st, err := s.related(ctx, snap)
+	if err != nil {
+		return Status{}, err
+	}
+	err = s.addPaused(ctx, &st, snap.Run)
+	return st, err
 }
 
 // Case tells everything about a transaction of a tenant.
@@ -98,6 +108,11 @@ func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.
 	runs, err := s.statusesOf(ctx, tenant, all)
 	if err != nil {
 		return CaseStatus{}, err
+	}
+	for i := range runs {
+		if err := s.addPaused(ctx, &runs[i], all[i].Run); err != nil {
+			return CaseStatus{}, err
+		}
 	}
 	out := caseOf(all, runs)
 	return out, s.addMoney(ctx, &out)

@@ -29,7 +29,8 @@ func (e *Illegal) Error() string {
 // attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
 // cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
 // after the receipt, nothing written meaning zero. reconciled carries the last two, and so does
-// answered-late if it has an outcome_class. All others leave these four as they were.
+// answered-late if it has an outcome_class. submitted has the outcome_class that a run begins with: of a
+// fork, unknown while that of its case is. All others leave these four as they were.
 func Fold(rs []Receipt) (History, error) {
 	f := folder{runs: make(map[RunID]*RunHistory)}
 	for i, r := range rs {
@@ -124,7 +125,7 @@ func (f *folder) submitted(e Entry) error {
 		return fmt.Errorf("parent run %s was never submitted", p.ParentRun)
 	}
 	f.runs[e.Run] = &RunHistory{
-		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending,
+		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending, Class: p.OutcomeClass,
 	}
 	f.h.Order = append(f.h.Order, e.Run)
 	if p.OperationKey != f.key {

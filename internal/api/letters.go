@@ -80,8 +80,8 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.retry)
 	register(a, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile,
-		summary:     "Record what became of a dead letter's money",
-		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. 409 with the gate as code: not_a_letter, not_open, not_a_settlement, reconcile_first, call_outstanding.",
+		summary:     "Record what became of the money of a dead letter, or of a run that waits",
+		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 

@@ -29,7 +29,7 @@ type process struct {
 
 	stale *prometheus.Desc // claims that were not called on
 
-	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
+	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, stalled, stalledRuns, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 
 	lookups *prometheus.Desc // about dead letters of unknown outcome
 }
@@ -43,8 +43,10 @@ func newProcess(of measured, started time.Time) *process {
 		stale:        about("recourse_stale_claims_total", "Claims that were too old to be called on: Postgres, or this machine, stood still. They spend nothing."),
 		failures:     about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
 		rung:         about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
-		braked:       about("recourse_brakes_not_released", "Brakes that are pulled or easing, as this process knows."),
-		parked:       about("recourse_deliveries_parked_total", "Deliveries let go of because a brake was pulled."),
+		braked:       about("recourse_brakes_not_released", "Circuit breakers that are not closed, as this process knows."),
+		stalled:      about("recourse_breakers_stalled", "Circuit breakers behind which runs wait while no new case comes that could show whether the escrow service works: somebody has to look."),
+		stalledRuns:  about("recourse_breakers_stalled_runs", "Runs that wait behind those, at most 1000 counted for each."),
+		parked:       about("recourse_deliveries_parked_total", "Deliveries let go of because a circuit breaker was open."),
 		paused:       about("recourse_queues_paused", "Queues that somebody paused in asynq: their runs are not delivered."),
 		unmirrored:   about("recourse_mirrors_removed_total", "Mirrors of dead letters removed from asynq's archive."),
 		pruned:       about("recourse_dead_letters_pruned_total", "Dead letters taken because their retention was over."),
@@ -76,6 +78,8 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.waiting, float64(s.Waiting))
 	gauge(p.abandoned, float64(s.Abandoned))
 	gauge(p.braked, float64(s.Braked))
+	gauge(p.stalled, float64(s.Stalled))
+	gauge(p.stalledRuns, float64(s.StalledRuns))
 	gauge(p.paused, float64(s.Paused))
 	gauge(p.subscribers, float64(s.Subscribers))
 	gauge(p.unarchived, float64(s.Retention.Unarchived))

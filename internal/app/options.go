@@ -44,7 +44,7 @@ type Options struct {
 	InFlight       time.Duration               // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
 	TimeLimit      time.Duration               // of one call of the escrow service
 	Private        bool                        // what has no URL is started, and gone after Close
-	Brake          postadjudication.BrakeRule  // when brakes pull themselves
+	Brake          postadjudication.BrakeRule  // when circuit breakers open by themselves
 	Retention      Retention                   // of dead letters
 	Lookups        postadjudication.LookupRule // how dead letters of unknown outcome are asked about
 }

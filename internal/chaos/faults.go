@@ -117,7 +117,7 @@ func workerFailpoint(_ context.Context, a *arena, rng *rand.Rand) (string, error
 		failpoint.Point(failpoint.CallBefore, failpoint.Executor), failpoint.Point(failpoint.CallAfter, failpoint.Executor),
 	}
 	for _, m := range []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter} {
-		for _, what := range []string{failpoint.Open, failpoint.Ring, failpoint.Sequence, failpoint.Bury, failpoint.BrakeStep} {
+		for _, what := range []string{failpoint.Open, failpoint.Ring, failpoint.Sequence, failpoint.Bury, failpoint.Brake, failpoint.BrakeStep, failpoint.BrakeTell} {
 			points = append(points, failpoint.Point(m, what))
 		}
 		for _, s := range []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered,

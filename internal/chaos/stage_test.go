@@ -295,13 +295,19 @@ func (s *stage) exec(statement string, args ...any) {
 // tell has a worker do something, over which it may end.
 func (s *stage) tell(h *hand, do, run string) {
 	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: "chaos", Run: run})
+	s.tellFor(h, do, "chaos", run)
+}
+
+func (s *stage) tellFor(h *hand, do, tenant, run string) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: tenant, Run: run})
 	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
 		s.t.Fatalf("%s: %v %s", do, err, r.Error)
 	}
 }
 
-// release lets the brake go, if it was pulled before or after the worker's end.
+// release lets circuit breakers go that were opened by hand, before or after the worker's
+// end.
 func (s *stage) release(h *hand) {
 	s.t.Helper()
 	brakes, err := s.service.Brakes(s.ctx(), "chaos")
@@ -309,8 +315,8 @@ func (s *stage) release(h *hand) {
 		s.t.Fatal(err)
 	}
 	for _, b := range brakes {
-		if b.ByHand && b.State == background.BrakePulled {
-			s.tell(h, worker.Release, "")
+		if b.ByHand && b.State == background.BreakerOpen {
+			s.tellFor(h, worker.Release, b.Tenant, "")
 		}
 	}
 }

@@ -26,7 +26,8 @@ func (c *command) dlqReconcile() *cobra.Command {
 		Long: `Record what became of an open dead letter's money: by asking the escrow service
 (--lookup), or by a person's finding. "executed" with what was moved settles the case
 and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. The reference says where the finding can be checked. While a call may still
+be forked. RUN may also be a run that waits for an attempt while money is unknown:
+"executed" ends it, after "not_executed" it can be cancelled. The reference says where the finding can be checked. While a call may still
 be on its way, "not_executed" is refused unless --call-outstanding says that you know
 that it will not be executed.
 

@@ -198,6 +198,7 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 			state += ", asked to stop"
 		}
 		state += callsOut(r)
+		state += pausedBy(r)
 		if n := len(r.Parents); n > 0 {
 			state += ", fork of " + r.Parents[n-1].String()
 		}
@@ -225,6 +226,14 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 	}
 	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by"}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 	return s.Err()
+}
+
+// pausedBy names the circuit breakers that keep a run from being claimed.
+func pausedBy(r postadjudication.Status) (out string) {
+	for _, b := range r.PausedBy {
+		out += fmt.Sprintf(", paused: the circuit breaker of %s for %s is %s since %s (%s)", b.Target, whose(b.Tenant), stateOf(b), b.Since.UTC().Format(time.RFC3339), b.Reason)
+	}
+	return out
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }

@@ -27,8 +27,9 @@ const (
 	Bury    = "bury"       // it is declared lost
 	Dismiss = "dismiss"    // it is forgotten
 
-	Brake     = "brake"      // a brake is pulled, eased or released: its transaction commits
-	BrakeStep = "brake-step" // a brake's probe, or the next of what it parked
+	Brake     = "brake"      // a circuit breaker moves: its transaction commits
+	BrakeStep = "brake-step" // what an open circuit breaker lets through
+	BrakeTell = "brake-tell" // a tenant's trail says that a circuit breaker over all tenants opened or closed: its transaction commits
 	Policy    = "policy"     // a family's policy is set: its transaction commits
 	Handler   = "handler"    // a run dies and its letter's handler begins: their transaction commits
 	Key       = "key"        // an access key is made or revoked: its transaction commits

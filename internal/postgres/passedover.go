@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -120,8 +119,6 @@ func (j *Journal) readable(after background.Cursor, limit int, order func(a, b b
 }
 
 func byID(a, b background.Cursor) int { return bytes.Compare(a.ID[:], b.ID[:]) }
-
-func byDueTime(a, b background.Cursor) int { return cmp.Or(a.DueAt.Compare(b.DueAt), byID(a, b)) }
 
 // CountUnreadable counts the live runs and open letters of all tenants that this program
 // can't read.

@@ -22,10 +22,10 @@ import (
 // fail for one row. Only a reservation locks the escrow, and folds its deltas: what else a
 // move adds or frees is inserted as a delta.
 // A claim also needs its session, locked so that it is not declared lost meanwhile,
-// and no brake that bars the run.
+// and no circuit breaker that bars the run.
 // With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
 //
-//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts
+//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of the new runs
 //	returns the case ids that were written, and those that the escrow can't hold
 const moveSQL = `
 WITH b AS MATERIALIZED (
@@ -45,7 +45,7 @@ WITH b AS MATERIALIZED (
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
-  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'released'
+  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
@@ -86,10 +86,10 @@ WITH b AS MATERIALIZED (
     reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
-  INSERT INTO recourse.runs (` + newRunColumns + `)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
-  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+  INSERT INTO recourse.runs (` + newRunColumns + `,class)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move,t.class
+  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[],$73::text[])
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request,class)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -171,6 +171,7 @@ func seal(ch *Change) (*sealed, error) {
 func moveArgs(rows []*sealed) []any {
 	n := len(rows)
 	cases, runs, fresh, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
+	classes := newColumns(1, 0)
 	for i := range rows {
 		ch := rows[i]
 		addCase(cases, ch)
@@ -182,11 +183,12 @@ func moveArgs(rows []*sealed) []any {
 		}
 		if ch.New != nil {
 			addNewRun(fresh, *ch.New)
+			classes.str(string(ch.New.Class))
 		}
 		addReceipts(trail, ch.receipts)
 	}
 	args := append(cases.args(), runs.args()...)
-	return append(append(args, fresh.args()...), trail.args()...)
+	return append(append(append(args, fresh.args()...), trail.args()...), classes.args()...)
 }
 
 func addCase(c *columns, ch *sealed) {

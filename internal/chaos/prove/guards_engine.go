@@ -15,18 +15,37 @@ var engine = []Guard{
 	},
 	{
 		Name:  "a run of unknown outcome is not cancelled",
-		Edits: []Edit{{"background/transition.go", "if now.Class == Unknown || now.UnknownOpen > 0 {", "if false {"}},
+		Edits: []Edit{{"background/transition.go", "if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {", "if false {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestCancelOfAnUnknownOutcomeIsRefused"},
 	},
 	{
-		Name:  "a later refusal does not clear an unknown",
-		Edits: []Edit{{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:", "case class == NotExecuted && m.Fact != receipts.AnsweredLate:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
+		Name: "a later refusal does not clear an unknown, of this run or of another of its case",
+		Edits: []Edit{
+			{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:", "case class == NotExecuted && m.Fact != receipts.AnsweredLate:"},
+			{"background/transition.go", "if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {", "if now.Class = NotExecuted; false {"},
+		},
+		Double: "the class of a run is the worst of its case",
+		By:     Catch{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
 		Name:  "what is executed stays so, whatever a later call tells",
 		Edits: []Edit{{"background/transition.go", "	case now.Class == Executed:\n	case class == Executed", "	case class == Executed"}},
 		By:    Catch{Package: "./background", Test: "TestWhatIsKnownOfTheMoney"},
+	},
+	{
+		Name:  "a run of which many calls are out is not called again",
+		Edits: []Edit{{"background/transition.go", "case len(now.OutstandingCalls) >= MaxOutstandingCalls:", "case false:"}},
+		By:    Catch{Package: "./background", Test: "TestARunWithTooManyCallsOutIsNotClaimed"},
+	},
+	{
+		Name:  "an answer is of its own attempt, once",
+		Edits: []Edit{{"background/transition.go", "!awaited && (!news || now.Class == Executed) {", "false {"}},
+		By:    Catch{Package: "./background", Test: "TestACallIsOutstandingUntilItsOwnAnswer"},
+	},
+	{
+		Name:  "a run that can't be read, or an outcome that can't be written, is no outage",
+		Edits: []Edit{{"background/record.go", "		ErrUnreadable, ErrUnrecordable,\n", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAWorkerThatCanNotReadARunCarriesAllOthers"},
 	},
 	{
 		Name: "a panic is an unknown outcome",

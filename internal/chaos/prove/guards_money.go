@@ -10,7 +10,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "no fork of an unknown past the key's lifetime",
-		Edits: []Edit{{"postadjudication/fork.go", "case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):", "case false:"}},
+		Edits: []Edit{{"postadjudication/fork.go", "case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):", "case false:"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -95,8 +95,13 @@ var money = []Guard{
 	},
 	{
 		Name:  "a letter of unknown money is never purged",
-		Edits: []Edit{{"postadjudication/retire.go", "case f.Run.Class == Unknown || f.Run.UnknownOpen > 0:", "case false:"}},
+		Edits: []Edit{{"postadjudication/retire.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestHeldLettersAndUnknownMoneyOutliveTheirRetention"},
+	},
+	{
+		Name:  "a fork of an unknown letter begins as unknown",
+		Edits: []Edit{{"postadjudication/fork.go", "	if moneyUnknown(*s) {", "	if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved"},
 	},
 	{
 		Name:  "a letter that is held is never purged",
