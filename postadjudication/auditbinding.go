@@ -28,7 +28,6 @@ type saidRun struct {
 	reason      string           // reason code of its death
 	failure     receipts.Failure // of the last end of an attempt that had one
 	cancelledBy string
-	firstSent   time.Time // of its first attempt
 }
 
 // tell reads what receipts say. It parses those that say something of the kind.
@@ -43,10 +42,6 @@ func tell(rs []receipts.Receipt) (*said, error) {
 				return nil, err
 			}
 			t.submitted(e)
-		case receipts.AttemptStarted:
-			if run != nil && run.firstSent.IsZero() {
-				run.firstSent = r.At
-			}
 		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
 			p, err := r.Payload()
 			switch {
@@ -80,21 +75,6 @@ func (t *said) submitted(e receipts.Entry) {
 	}
 }
 
-// firstSent is when something was first sent under the present operation key.
-func (t *said) firstSent() (at time.Time) {
-	var key [32]byte
-	for _, id := range t.order {
-		run := t.runs[id]
-		if run.terms.OperationKey != key {
-			key, at = run.terms.OperationKey, time.Time{}
-		}
-		if at.IsZero() {
-			at = run.firstSent
-		}
-	}
-	return at
-}
-
 // auditBinding compares a case and its runs with what the receipts say of the columns
 // that decide or that a list shows. A column of which they say nothing is not compared.
 func auditBinding(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
@@ -113,7 +93,7 @@ func auditBinding(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
 			a.fail(InvariantFold, "run %s: %s", r.ID, d)
 		}
 	}
-	for _, d := range t.differs(&runs[0].Case, runs[0].Run.FirstSentAt) {
+	for _, d := range t.differs(&runs[0].Case) {
 		a.fail(InvariantFold, "case %s: %s", runs[0].Case.ID, d)
 	}
 }
@@ -195,7 +175,7 @@ func (t *saidRun) request(r *background.Run) (d differences) {
 }
 
 // differs compares a stored case with its receipts.
-func (t *said) differs(c *postgres.Case, firstSent time.Time) (d differences) {
+func (t *said) differs(c *postgres.Case) (d differences) {
 	if len(t.order) == 0 {
 		return nil
 	}
@@ -207,7 +187,6 @@ func (t *said) differs(c *postgres.Case, firstSent time.Time) (d differences) {
 		d.compare("subject", c.Subject, last.submitted.Family+":"+last.submitted.RetryKey)
 		return d
 	}
-	d.times("time of the first call", firstSent, t.firstSent())
 	d.compare("content", fmt.Sprintf("%x", c.Content), t.content)
 	d.compare("submission", c.Submission, t.submission)
 	for _, id := range t.order {

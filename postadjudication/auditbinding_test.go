@@ -72,7 +72,7 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		{"submission", "cases", `submission = 'sub_x'`, "submission"},
 		{"content", "cases", `content = sha256('x')`, "content"},
 		{"epoch", "cases", `epoch = 7`, "epoch"},
-		{"time of the first call", "cases", `first_sent_at = now() + interval '1 year'`, "time of the first call"},
+		{"time of the first call", "cases", `first_sent_at = now() + interval '1 year'`, "first sent at"},
 		{"sum held", "escrows", `held = held * 10`, "sum held"},
 		{"currency held", "escrows", `currency = 'SEK'`, "currency held"},
 		{"reference", "escrows", `reference = reference || 'x'`, "escrow"},
