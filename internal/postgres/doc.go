@@ -42,6 +42,12 @@
 //
 //	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
 //
+// What a submission fixed is bound to its receipt: a run is read together with the terms
+// of its submitted receipt (terms.go), and triggers refuse to change it in every session
+// (guards.go). A migration that has to rewrite evidence, or what is bound to it, disables
+// those triggers inside its own transaction, enables them there again, and leaves a
+// receipt of operations that says so.
+//
 // A bulk plan is stored with its letters and the heads of their cases (bulkplan.go).
 // Its items are worked on by whoever holds its lock (bulklock.go); what became of each
 // is written once (bulkitems.go), and where the plan stands moves with its receipt

@@ -92,6 +92,7 @@ var reasons = map[string]string{
 	"non_retryable_type": "the policy does not repeat this failure",
 	"outcome_unknown":    "nobody can say whether money moved",
 	"poison_pill":        "it took its worker down each time",
+	"request_altered":    "its stored request was changed",
 }
 
 // showLetters groups the dead letters by why, with the money that they hold.
