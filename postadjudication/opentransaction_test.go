@@ -3,9 +3,12 @@ package postadjudication
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/recourse-dev/recourse/background"
 )
 
 // inTransaction opens a transaction of a caller that hands over an adjudication and stays open.
@@ -142,4 +145,57 @@ func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	if s := r.mustSubmit(shared(2)); s.Reply != Created {
 		t.Errorf("after the transaction: %s", s.Reply)
 	}
+}
+
+// However many people wait for cases that transactions hold, one who acts on another case
+// is not busy.
+func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	var held []Submitted
+	for n := range 6 {
+		held = append(held, r.mustSubmit(release(n)))
+	}
+	free := r.mustSubmit(of("other", release(100)))
+	r.work()
+	r.until("all are letters", `SELECT count(*) = 7 FROM recourse.runs WHERE letter = 'open'`)
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE tenant = 'acme' FOR NO KEY UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	ask := HoldRequest{Actor: "user:ada", Reason: "court"}
+	var waiting sync.WaitGroup
+	for _, s := range held {
+		waiting.Go(func() {
+			for {
+				_, err := r.Hold(ctx, "acme", s.Run, ask)
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, background.ErrBusy) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	r.until("the lane is full", `SELECT count(*) >= 4 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	for range 10 {
+		if _, err := r.Hold(ctx, "other", free.Run, ask); err != nil {
+			t.Errorf("hold: %v", err)
+		}
+		if _, err := r.ReleaseHold(ctx, "other", free.Run, ask); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	waiting.Wait()
+	r.sound()
 }
