@@ -15,6 +15,21 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
+const reconcileHelp = `Record what became of an open dead letter's money: by asking the escrow service
+(--lookup), or by a person's finding. "executed" with what was moved settles the case
+and closes the letter; "not_executed" clears what was unknown, so that the letter can
+be forked. RUN may also be a run that waits for an attempt while money is unknown:
+"executed" ends it, after "not_executed" it can be cancelled. The reference says where
+the finding can be checked. While a call may still be on its way, "not_executed" is
+refused unless --call-outstanding says that you know that it will not be executed.
+
+The escrow service is believed that something was executed at any time, and that nothing
+was only while it must still know the key: beside the database say --key-lifetime, as
+the workers do.
+
+Without RUN the escrow service is asked (--lookup) about all letters that a filter
+selects (or --all), as one plan: you see it first. A finding is about one letter.`
+
 func (c *command) dlqReconcile() *cobra.Command {
 	var l onLetter
 	var m many
@@ -23,20 +38,7 @@ func (c *command) dlqReconcile() *cobra.Command {
 	var lookup, outstanding bool
 	cmd := &cobra.Command{
 		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: atMost,
-		Long: `Record what became of an open dead letter's money: by asking the escrow service
-(--lookup), or by a person's finding. "executed" with what was moved settles the case
-and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. RUN may also be a run that waits for an attempt while money is unknown:
-"executed" ends it, after "not_executed" it can be cancelled. The reference says where the finding can be checked. While a call may still
-be on its way, "not_executed" is refused unless --call-outstanding says that you know
-that it will not be executed.
-
-The escrow service is believed that something was executed at any time, and that nothing
-was only while it must still know the key: beside the database say --key-lifetime, as
-the workers do.
-
-Without RUN the escrow service is asked (--lookup) about all letters that a filter
-selects (or --all), as one plan: you see it first. A finding is about one letter.`,
+		Long: reconcileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.lookupMany(cmd, &l, &m, lookup)
