@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"

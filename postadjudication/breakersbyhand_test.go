@@ -3,11 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
-	"flag"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
