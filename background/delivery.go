@@ -135,6 +135,9 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 	case errors.Is(cause, ErrUnrecordable):
 		return false, d.bury(cause)
 	case errors.Is(cause, ErrKeyExpired):
+		if d.m.breakers.pauses(d.run) {
+			return d.letGo() // to be asked about once the target answers
+		}
 		return d.inquire()
 	case errors.Is(cause, ErrRequestAltered):
 		return d.condemn(cause)
