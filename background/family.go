@@ -60,9 +60,13 @@ type Ledger interface {
 
 	// Enlist makes a session known. Claims name it.
 	Enlist(ctx context.Context, s Session) error
-	// Beat raises the session's counter. alive is false when the session was
-	// declared lost or is not known: its process claims nothing more under it.
-	Beat(ctx context.Context, id SessionID) (alive bool, err error)
+	// Beat raises the session's counter, and keeps by how much the ledger's clock is later
+	// than that of the process where that is known. alive is false when the session was
+	// declared lost or is not known: its process claims nothing more under it, and now says
+	// nothing.
+	Beat(ctx context.Context, id SessionID, offset *time.Duration) (alive bool, now ClockReading, err error)
+	// Clock reads the clock that all processes go by.
+	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.
 	Sessions(ctx context.Context) ([]Session, error)
 	// Bury declares a session lost if its counter is still the one given, and
@@ -71,7 +75,12 @@ type Ledger interface {
 	// Orphans lists running runs that were claimed under a session, but those that this
 	// program can't read.
 	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
-	// Dismiss forgets a session under which nothing runs any more.
+	// MissingSessions goes through up to limit live runs, strictly after the cursor, and
+	// returns the sessions that running ones of them name and that are not known; and where
+	// to go on, the zero cursor at the end.
+	MissingSessions(ctx context.Context, after Cursor, limit int) ([]SessionID, Cursor, error)
+	// Dismiss forgets a session under which nothing runs any more, also no run that is
+	// just being claimed.
 	Dismiss(ctx context.Context, id SessionID) error
 
 	BreakerStore

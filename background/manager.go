@@ -37,7 +37,8 @@ type Config struct {
 
 	Worker    string                  // name of this process in receipts; "worker"
 	Logger    *zap.Logger             // nothing is logged when nil
-	Now       func() time.Time        // time.Now
+	Now       func() time.Time        // of this machine, measured against the ledger's; time.Now
+	Simulated bool                    // Now is a simulation's: it is gone by as it is, and never measured
 	Tracer    trace.TracerProvider    // nothing is traced when nil
 	NewID     func() uuid.UUID        // ids of moves and tokens of claims; random
 	OnMove    func(m Move, after Run) // called after each commit; it must not block
@@ -60,6 +61,7 @@ type Manager struct {
 	engaged     *engagements
 	waker       *waker
 	health      *health
+	clock       *clock
 	clocks      func() instant
 	pausing     *claimPause
 	promote     *promoter
@@ -114,6 +116,7 @@ func New(cfg Config) (*Manager, error) {
 		slots:     newSlots(cfg.Slots),
 		engaged:   newEngagements(),
 		health:    newHealth(cfg.Logger),
+		clock:     &clock{wall: cfg.Now, simulated: cfg.Simulated},
 		clocks:    readClocks,
 		stop:      make(chan struct{}),
 		graceOver: make(chan struct{}),
@@ -183,7 +186,7 @@ func positive[T int | time.Duration](v *T, def T) {
 }
 
 // now is the time as it is recorded: UTC, in whole microseconds.
-func (m *Manager) now() time.Time { return m.cfg.Now().UTC().Truncate(time.Microsecond) }
+func (m *Manager) now() time.Time { return m.clock.now().UTC().Truncate(time.Microsecond) }
 
 // Run delivers until ctx ends or Close is called, then shuts down: it stops
 // claiming, lets go of runs that wait, gives attempts in flight the grace, and

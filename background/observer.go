@@ -29,8 +29,9 @@ const ObserverActor = "observer:"
 // A lost session is kept, and looked through, until every claim that was on its
 // way when it was declared lost must have come or gone.
 type observer struct {
-	m    *Manager
-	seen map[SessionID]sighting
+	m       *Manager
+	seen    map[SessionID]sighting
+	missing *missing
 }
 
 type sighting struct {
@@ -39,7 +40,9 @@ type sighting struct {
 	lost  bool
 }
 
-func newObserver(m *Manager) *observer { return &observer{m: m, seen: map[SessionID]sighting{}} }
+func newObserver(m *Manager) *observer {
+	return &observer{m: m, seen: map[SessionID]sighting{}, missing: newMissing(m)}
+}
 
 func (o *observer) run(ctx context.Context) {
 	tick := time.NewTicker(o.m.cfg.BeatEvery)
@@ -67,6 +70,7 @@ func (o *observer) look(ctx context.Context) error {
 		return err
 	}
 	own, _, _ := o.m.session.current()
+	o.m.clock.compare(sessions, own)
 	now, seen := time.Now(), make(map[SessionID]sighting, len(sessions))
 	for _, s := range sessions {
 		if s.ID == own {
@@ -85,6 +89,23 @@ func (o *observer) look(ctx context.Context) error {
 		}
 	}
 	o.seen = seen
+	return o.lookForMissing(ctx, now)
+}
+
+// lookForMissing recovers what runs under sessions that are not there.
+func (o *observer) lookForMissing(ctx context.Context, now time.Time) error {
+	gone, err := o.missing.look(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		orphans, err := o.m.cfg.Ledger.Orphans(ctx, id, orphansPage)
+		if err != nil {
+			return err
+		}
+		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(orphans)))
+		o.adopt(ctx, Session{ID: id, Worker: "of a session that is not there"}, orphans)
+	}
 	return nil
 }
 

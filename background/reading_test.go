@@ -16,6 +16,7 @@ func TestANextAttemptIsDueItsDelayAfterTheMove(t *testing.T) {
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return refused })
 	var read atomic.Int64 // each reading of this clock is a millisecond later than the last
 	w := h.start(func(c *background.Config) {
+		c.Simulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(read.Add(1)) * time.Millisecond) }
 	})
 	r := h.submit(w)

@@ -22,11 +22,12 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (f *frozen) Beat(ctx context.Context, id background.SessionID) (bool, error) {
+func (f *frozen) Beat(ctx context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
 	if f.still.Load() {
-		return true, nil
+		now, err := f.Clock(ctx)
+		return true, now, err
 	}
-	return f.Journal.Beat(ctx, id)
+	return f.Journal.Beat(ctx, id, offset)
 }
 
 func quick(c *background.Config) {

@@ -87,6 +87,10 @@ func (m *Manager) admit() error {
 			m.slots.release()
 			return errUnavailable
 		}
+		if m.clock.err() != nil {
+			m.slots.release()
+			return errUnavailable // another process, whose clock is right, may take it
+		}
 		if left := m.pausing.remaining(); left > 0 {
 			m.slots.release()
 			return &handBack{at: m.now().Add(left)}

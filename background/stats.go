@@ -1,5 +1,7 @@
 package background
 
+import "time"
+
 // Stats are counts of one process.
 type Stats struct {
 	Running       int    // handlers being called
@@ -16,6 +18,8 @@ type Stats struct {
 	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
 	Unrecordable  uint64 // outcomes that could not be recorded as they were, since the start
 	Paused        int    // queues that somebody paused in asynq, as last seen
+
+	ClockOffset time.Duration // how much later the ledger's clock is than this machine's; 0 before it was measured
 }
 
 // Stats counts now.
@@ -25,7 +29,12 @@ func (m *Manager) Stats() Stats {
 	for _, b := range stalled {
 		runs += b.Paused
 	}
+	var offset time.Duration
+	if known := m.clock.offset(); known != nil {
+		offset = *known
+	}
 	return Stats{
+		ClockOffset:   offset,
 		Stalled:       len(stalled),
 		StalledRuns:   runs,
 		Running:       int(m.running.Load()),

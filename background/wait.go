@@ -12,14 +12,16 @@ const inPlace = time.Second
 // a handBack: the run stays scheduled and asynq brings it again.
 func (m *Manager) pause(run Run, wake <-chan struct{}) error {
 	due := run.DueAt
-	if due.Sub(m.now()) > inPlace {
+	left := due.Sub(m.now())
+	if left > inPlace {
 		return &handBack{at: due}
 	}
+	over := time.Now().Add(left) // monotonic: no clock that is set meanwhile moves it
 	m.waiting.Add(1)
 	defer m.waiting.Add(-1)
 	for {
 		closing := m.breakers.closing()
-		left := due.Sub(m.now()) // asked again after each wake: timers and clocks err
+		left := time.Until(over) // asked again after each wake: timers err
 		if left <= 0 || m.breakers.bars(run) {
 			return nil
 		}

@@ -160,7 +160,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	later := func(d time.Duration) *rig {
 		return joinRig(t, r.url, r.redis, newEscrow(), func(c *Config) {
-			c.Worker, c.Now = "second", func() time.Time { return time.Now().Add(d) }
+			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
 		})
 	}
 	var no *RefusedError
@@ -208,7 +208,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 		t.Errorf("found just after the loss: %v", err)
 	}
 	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
-		c.LostAfter, c.Now = 3*time.Second, func() time.Time { return time.Now().Add(24 * time.Hour) }
+		c.LostAfter, c.Simulated, c.Now = 3*time.Second, true, func() time.Time { return time.Now().Add(24 * time.Hour) }
 	})
 	if c, err := day.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)

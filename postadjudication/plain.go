@@ -110,6 +110,9 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	if err := t.validate(); err != nil {
 		return Submitted{}, err
 	}
+	if err := s.manager.MeasureClock(ctx); err != nil {
+		return Submitted{}, err
+	}
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 

@@ -48,11 +48,15 @@ type Config struct {
 	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
 	Lookups    LookupRule      // how the escrow service is asked about dead letters of unknown outcome; see its fields for the defaults
 
-	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
-	Now     func() time.Time                      // time.Now when nil
-	Tracer  trace.TracerProvider                  // nothing is traced when nil
-	OnMove  func(background.Move, background.Run) // called after each committed move of this process
-	OnBrake func(background.Breaker)              // called after this process moved a circuit breaker
+	Logger *zap.Logger      // none when nil; what it is given is redacted first
+	Now    func() time.Time // this machine's clock; time.Now when nil
+	// Simulated says that Now is a simulation's, as of a demonstration that lets months pass:
+	// it is gone by as it is. Any other is measured against the database's clock with each
+	// beat, and everything that is recorded has the time of that.
+	Simulated bool
+	Tracer    trace.TracerProvider                  // nothing is traced when nil
+	OnMove    func(background.Move, background.Run) // called after each committed move of this process
+	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
 
 	// Unguarded opens also a database that does not refuse changes of evidence, as one that
 	// was restored without its triggers: to audit it.
@@ -80,7 +84,6 @@ type Service struct {
 	worker      string
 	grace       time.Duration
 	log         *zap.Logger
-	clock       func() time.Time
 	runs        bool
 	deaf        bool         // no Redis is named
 	tracer      trace.Tracer // nil: nothing is traced
@@ -125,7 +128,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		}
 	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, grace: c.Grace}
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
@@ -144,7 +147,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: c.Now, handlers: s.handlers, escrows: s.escrows}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -156,7 +159,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
 		Breaker: c.Brake, OnBreaker: c.OnBrake,
 	})
 	if err != nil {
@@ -270,7 +273,7 @@ func (s *Service) moved(then func(background.Move, background.Run)) func(backgro
 }
 
 // now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.
-func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+func (s *Service) now() time.Time { return s.manager.Now() }
 
 // Migrate brings the schema of a database up to this program's version and gives
 // the version before and after.

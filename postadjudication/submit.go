@@ -111,6 +111,9 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	if err != nil {
 		return admission{}, err
 	}
+	if err := s.manager.MeasureClock(ctx); err != nil {
+		return admission{}, err
+	}
 	request, err := a.request(payload)
 	if err != nil {
 		return admission{}, err

@@ -33,6 +33,8 @@ type Journal struct {
 	lifetime time.Duration // of operation keys; 0 is for ever
 	sessions map[background.SessionID]background.Session
 	breakers map[background.Target]background.Breaker
+	ahead    time.Duration // of the machine's clock
+	server   string
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.

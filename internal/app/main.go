@@ -35,7 +35,7 @@ type Main struct {
 	Options Options
 	Log     *zap.Logger                                   // none when nil
 	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
-	Now     func() time.Time                              // the service's clock; time.Now when nil
+	Now     func() time.Time                              // a simulation's clock, gone by as it is; this machine's when nil
 	Stage   http.Handler                                  // of a demonstration, at /stage/; nil: none
 
 	// Tracer is whom spans are given to. When nil, Start exports them to where the
@@ -100,7 +100,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now,
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
 		Brake: m.Options.Brake, Lookups: m.Options.Lookups,
 		OnBrake: func(now background.Breaker) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {

@@ -103,7 +103,7 @@ func (s *stage) refundInstead(h *hand, run string, a postadjudication.Adjudicati
 		s.t.Fatal(err)
 	}
 	if _, err := s.service.Reconcile(s.ctx(), a.Tenant, id, postadjudication.Finding{
-		Actor: "user:ada", Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7",
+		Actor: "user:ada", Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
 	}); err != nil {
 		s.t.Fatal(err)
 	}

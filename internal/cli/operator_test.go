@@ -315,7 +315,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 	passed := 200 * 24 * time.Hour
 	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
 		DatabaseURL: o.env[app.DatabaseVariable], Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
-		Archive: to, Now: func() time.Time { return time.Now().Add(passed) },
+		Archive: to, Simulated: true, Now: func() time.Time { return time.Now().Add(passed) },
 	})
 	if err != nil {
 		t.Fatal(err)

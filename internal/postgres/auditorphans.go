@@ -32,9 +32,12 @@ UNION ALL
 UNION ALL
 (SELECT 'delta ' || d.delta || ' of case ' || d.case_id, 'escrow ' || d.escrow_id FROM recourse.escrow_deltas d JOIN recourse.escrows e ON e.id = d.escrow_id
  WHERE e.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = d.case_id AND c.escrow_id = d.escrow_id AND c.tenant = e.tenant) LIMIT 1)
+UNION ALL
+(SELECT 'run ' || r.id || ', which is running,', 'session ' || coalesce(r.session_id::text, 'none') FROM recourse.runs r
+ WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id) LIMIT 1)
 LIMIT 1`
 
-// Orphan finds a run of a tenant without its case or its operation, a case without its
+// Orphan finds a run of a tenant without its case, its operation or, while it is running, its session, a case without its
 // escrow or its present run, or a delta of an escrow without its case; nil when there is none.
 func (j *Journal) Orphan(ctx context.Context, tenant string) (*Orphan, error) {
 	var found Orphan
