@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
 )
