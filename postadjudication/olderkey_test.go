@@ -42,7 +42,7 @@ func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, 
 	first.Amount = euros(lateMinor)
 	o.letter = o.work().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1"}
+	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2"})
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
 		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 0 || o.standing(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
 		}
@@ -343,7 +343,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			letter := r.work().mustSubmit(release(1))
 			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 			ctx := context.Background()
-			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1"}); err != nil {
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
 				t.Fatal(err)
 			}
 			q := again
