@@ -160,7 +160,7 @@ func (s *story) act(act, how string) {
 	case "executed":
 		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt"})
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
 		_, err = s.Cancel(ctx, "acme", holder.ID, who, "a fraud")
 	case "purge":

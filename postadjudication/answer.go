@@ -18,7 +18,7 @@ func (s *Service) answer(ctx context.Context, a *admission, out Submitted, wait 
 	case Cancelled:
 		return s.whoCancelled(ctx, a, out)
 	case CaseEnded:
-		err := s.journal.NoteOnce(ctx, a.Tenant, out.Case, a.refused(out.Reply), a.at.UTC().Truncate(day), wait)
+		err := s.journal.NoteRefusalOnce(ctx, a.Tenant, out.Case, a.refused(out.Reply), a.at.UTC().Truncate(day), wait)
 		if reply, ok := replyOf(err); err != nil && ok {
 			return Submitted{Reply: reply}, nil
 		}
@@ -74,7 +74,7 @@ func (s *Service) whoCancelled(ctx context.Context, a *admission, out Submitted)
 
 // refused is the receipt of a submission that was not accepted.
 func (a *admission) refused(r Reply) receipts.Draft {
-	return receipts.Draft{Subtype: receipts.Refused, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
+	return receipts.Draft{Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AskedFor: "submit", RefusedBy: string(r), AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID,
 		TransactionReceiptID: a.TransactionReceiptID, EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation,
 		Amount: a.Amount.Minor, Held: a.Held.Minor, Currency: a.Amount.Currency, ContentDigest: hex.EncodeToString(a.digest[:]),

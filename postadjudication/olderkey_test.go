@@ -5,11 +5,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -40,7 +42,7 @@ func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, 
 	first.Amount = euros(lateMinor)
 	o.letter = o.work().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1"}
+	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +256,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2"})
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
 		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 0 || o.standing(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
 		}
@@ -310,4 +312,59 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	o.sound()
+}
+
+// A case that ended while a run was being called stays as it is, however the run ends,
+// and the receipt of the end says so.
+func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer Answer
+		state  background.State
+		tells  receipts.Subtype
+	}{
+		"dead":      {refused(), background.DeadLettered, receipts.DeadLettered},
+		"cancelled": {busy429(), background.Cancelled, receipts.Cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *Config) { c.TimeLimit = 2 * time.Second; c.Policy.MaxRetryAttempts = 1 })
+			pays, called, answer := make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
+			var parent atomic.Pointer[background.RunID]
+			r.escrow.script = func(_ context.Context, call Call) Answer {
+				if parent.CompareAndSwap(nil, &call.Run) || *parent.Load() == call.Run {
+					<-pays
+					return r.escrow.pay(call, call.Amount.Minor)
+				}
+				called <- struct{}{}
+				<-answer
+				return c.answer
+			}
+			letter := r.work().mustSubmit(release(1))
+			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+			ctx := context.Background()
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
+				t.Fatal(err)
+			}
+			q := again
+			q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 3}
+			fork, err := r.Fork(ctx, "acme", letter.Run, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-called
+			close(pays)
+			r.until("the case settles", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+			close(answer)
+			r.atRest()
+			st := r.status(fork.Run)
+			if p := r.payloadOf(st, c.tells); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
+				t.Errorf("%+v: %+v", st, p)
+			}
+			if k := r.caseOf(release(1)); k.Progression != settlement.Settled || k.Released != 1000 {
+				t.Errorf("%+v", k.State)
+			}
+			r.sound()
+		})
+	}
 }

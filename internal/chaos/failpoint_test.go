@@ -219,6 +219,16 @@ var transitions = map[string]transition{
 		before: letter,
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, s.onlyRun("letter = 'open'")) },
 	},
+	failpoint.Refused: {
+		before: func(s *stage) {
+			h := s.worker("")
+			s.submit(h, adjudication(1, "ok", ""))
+			s.atRest()
+			s.quit(h)
+		},
+		lead:  higher,
+		holds: `SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'refused'`,
+	},
 	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Project:  {lead: submits("refused", "")},

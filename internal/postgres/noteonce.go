@@ -12,12 +12,12 @@ import (
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
 
-// NoteOnce leaves a receipt in a case in which nothing else changes, unless one of the
-// same subtype and content digest was left there since a time: who asks for the same
-// again and again must not fill the trail. Of many who ask at once, one writes it.
-// ErrBusy when another transaction holds the case: at once, or after a while if the
+// NoteRefusalOnce leaves the receipt that a case refused a submission, unless one of the
+// same content digest was left there since a time: who asks for the same again and again
+// must not fill the trail. Of many who ask at once, one writes it. ErrBusy when another transaction holds the case: at once, or after a while if the
 // caller may wait.
-func (j *Journal) NoteOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+func (j *Journal) NoteRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+	draft.Subtype = receipts.Refused
 	if known, err := noted(ctx, j.reads, id, draft, since); known || err != nil {
 		return maybeUnavailable(err)
 	}
@@ -40,9 +40,9 @@ func (j *Journal) NoteOnce(ctx context.Context, tenant string, id receipts.CaseI
 		return note(ctx, tx, tenant, id, draft)
 	}
 	if wait {
-		return j.inLane(ctx, failpoint.Refusal, note)
+		return j.inLane(ctx, failpoint.Refused, note)
 	}
-	return j.inTx(ctx, j.hot, failpoint.Refusal, note)
+	return j.inTx(ctx, j.hot, failpoint.Refused, note)
 }
 
 func noted(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (known bool, err error) {
