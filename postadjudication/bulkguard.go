@@ -74,7 +74,7 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor):
+	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
 		return string(OutcomeFailed)
 	}
 	return ""

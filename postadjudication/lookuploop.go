@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,11 +95,34 @@ type lookupLoop struct {
 	asking chan struct{}                  // one for each question
 
 	asked, cleared, closed atomic.Uint64
+
+	mu     sync.Mutex
+	passed map[background.RunID]time.Time // letters that can't be read or recorded: until when they are passed over, monotonic
+}
+
+// lookupPassed is for how long a letter is passed over that can't be read or recorded: it must
+// not stand before the others in every round.
+const lookupPassed = 10 * time.Minute
+
+// passOver leaves a letter alone for some time.
+func (l *lookupLoop) passOver(id background.RunID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.passed[id] = time.Now().Add(lookupPassed)
+}
+
+// passedOver are the letters that are left alone now.
+func (l *lookupLoop) passedOver() map[background.RunID]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(l.passed, func(_ background.RunID, until time.Time) bool { return now.After(until) })
+	return maps.Clone(l.passed)
 }
 
 func newLookupLoop(s *Service, rule LookupRule) *lookupLoop {
 	rule = rule.withDefaults()
-	return &lookupLoop{Service: s, rule: rule, seen: map[background.RunID]time.Time{}, paces: map[string]*rate.Limiter{}, asking: make(chan struct{}, rule.Slots)}
+	return &lookupLoop{Service: s, rule: rule, seen: map[background.RunID]time.Time{}, passed: map[background.RunID]time.Time{}, paces: map[string]*rate.Limiter{}, asking: make(chan struct{}, rule.Slots)}
 }
 
 func (l *lookupLoop) stats() LookupStats {
@@ -128,16 +152,20 @@ func (l *lookupLoop) round(ctx context.Context) error {
 	if err := l.journal.ForgetLookups(ctx); err != nil {
 		return err
 	}
-	due, err := l.journal.LookupsDue(ctx, l.now(), lookupPage)
+	passed := l.passedOver()
+	due, err := l.journal.LookupsDue(ctx, l.now(), lookupPage+len(passed))
 	if err != nil {
 		return err
 	}
-	settled, err := l.settledLetters(ctx)
+	settled, err := l.settledLetters(ctx, passed)
 	if err != nil {
 		return err
 	}
 	by := map[string][]background.RunID{}
 	for _, u := range append(due, settled...) {
+		if _, is := passed[u.Run]; is {
+			continue
+		}
 		by[u.Target] = append(by[u.Target], u.Run)
 	}
 	var all sync.WaitGroup
@@ -178,7 +206,7 @@ func (l *lookupLoop) begin(ctx context.Context, pace *rate.Limiter) bool {
 
 // settledLetters are letters that were never asked about, and of which this process has
 // known for so long that no call can be on its way. No two clocks are compared.
-func (l *lookupLoop) settledLetters(ctx context.Context) (out []postgres.UnknownLetter, err error) {
+func (l *lookupLoop) settledLetters(ctx context.Context, passed map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
 	found, err := l.journal.NeverLookedUp(ctx, lookupSeen)
 	if err != nil {
 		return nil, err
@@ -191,7 +219,7 @@ func (l *lookupLoop) settledLetters(ctx context.Context) (out []postgres.Unknown
 			since = now
 		}
 		seen[u.Run] = since
-		if now.Sub(since) >= bound && len(out) < lookupPage {
+		if _, is := passed[u.Run]; !is && now.Sub(since) >= bound && len(out) < lookupPage {
 			out = append(out, u)
 		}
 	}
@@ -202,6 +230,9 @@ func (l *lookupLoop) settledLetters(ctx context.Context) (out []postgres.Unknown
 // one asks about a letter. What fails is met again in the next round.
 func (l *lookupLoop) one(ctx context.Context, id background.RunID) {
 	err := survived(func() error { return l.ask(ctx, id) })
+	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrUnrecordable) {
+		l.passOver(id)
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errPlanStale) && !errors.Is(err, background.ErrLostGuard) {
 		l.log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
 	}

@@ -280,3 +280,41 @@ func TestPausesBetweenQuestionsDouble(t *testing.T) {
 		}
 	}
 }
+
+// A letter whose answer can't be recorded is left alone for a while: it is not asked about
+// in every round, and keeps no other from its turn.
+func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
+	t.Parallel()
+	r, l, s := unknownLetter(t)
+	if _, err := r.db.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (subject <> 'txr_1' OR released = 0)`); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked := map[background.RunID]int{}
+	r.escrow.mu.Lock()
+	r.escrow.lookup = func(c Call) Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked[c.Run]++; c.Run == s.Run {
+			return found(1000)
+		}
+		return l.answer(c)
+	}
+	r.escrow.mu.Unlock()
+	times := func(run background.RunID) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return asked[run]
+	}
+	r.untilTrue("asked about", func() bool { return times(s.Run) > 0 })
+	other := r.mustSubmit(release(2))
+	r.until("another letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, other.Run.String())
+	before := times(s.Run)
+	r.untilTrue("the other was asked about again and again", func() bool { return times(other.Run) >= 8 })
+	if n := times(s.Run); n > before+1 {
+		t.Errorf("asked %d times, and then %d", before, n)
+	}
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != Unknown {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
