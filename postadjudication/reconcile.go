@@ -84,9 +84,9 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 		no.Because = err.Error()
 		return CaseStatus{}, no
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
+	asking, cancel := context.WithTimeout(ctx, s.settlements.limit)
 	defer cancel()
-	found := s.settlements.Lookup(ctx, seen.Run)
+	found := s.settlements.Lookup(asking, seen.Run)
 	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)

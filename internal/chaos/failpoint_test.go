@@ -234,6 +234,7 @@ var transitions = map[string]transition{
 	failpoint.Project:  {lead: submits("refused", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},
+	failpoint.Lookup:   {}, // each round forgets what is open no more
 	failpoint.Beat:     {lead: submits("ok", "")},
 	failpoint.Bury:     {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.Dismiss: {lead: func(s *stage, h *hand) {

@@ -36,6 +36,7 @@ const (
 	KeyUse    = "key-use"    // that a key was used
 	Refusal   = "refusal"    // somebody was refused something: its transaction commits
 	Refused   = "refused"    // a submission was refused by its case: its transaction commits
+	Lookup    = "lookup"     // what is known of asking about letters of unknown outcome
 	Request   = "request"    // a request with an idempotency key begins, is answered, or is dropped
 	Desk      = "desk"       // letters and what was said of them: their transaction commits
 	BulkPlan  = "bulk-plan"  // a bulk plan with its items: its transaction commits

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 // LookupRecord is what the escrow service said of an open letter of unknown outcome, when it
@@ -110,7 +111,7 @@ func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID
 func (j *Journal) RecordLookup(ctx context.Context, r LookupRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	_, err := j.reads.ExecContext(ctx, `INSERT INTO recourse.lookups AS l (run_id, tenant, asked, asked_at, answer, why, moved, absent_at, next_at, waits_for)
+	_, err := write(ctx, j.reads, failpoint.Lookup, `INSERT INTO recourse.lookups AS l (run_id, tenant, asked, asked_at, answer, why, moved, absent_at, next_at, waits_for)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.asked_at, answer = excluded.answer, why = excluded.why, moved = excluded.moved,
   absent_at = excluded.absent_at, next_at = excluded.next_at, waits_for = excluded.waits_for WHERE l.asked = excluded.asked - 1`,
@@ -124,7 +125,7 @@ func orNull(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.I
 func (j *Journal) ForgetLookups(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	_, err := j.reads.ExecContext(ctx, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
+	_, err := write(ctx, j.reads, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
   SELECT FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.id = l.run_id AND r.letter = 'open' AND c.unknown_open > 0)`)
 	return maybeUnavailable(err)
 }

@@ -65,7 +65,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "a key that may be forgotten proves nothing",
-		Edits: []Edit{{"postadjudication/lookups.go", "case q.first && q.remembers != Forever && (q.age < 0 || q.age >= q.remembers-q.margin):", "case false:"}},
+		Edits: []Edit{{"postadjudication/lookups.go", "(q.age < 0 || q.age >= q.remembers-q.margin)", "false"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
 	},
 	{
