@@ -39,9 +39,9 @@ var journal = []Guard{
 		By:    Catch{Package: "./internal/postgres", Test: "TestTheTrailKeepsTheContractOfALog"},
 	},
 	{
-		Name:  "nothing is claimed while a brake is held (narrow statement)",
-		Edits: []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'released')", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBrake"},
+		Name:  "nothing is claimed while a breaker is open (narrow statement)",
+		Edits: []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
 		Name:  "receipts are never changed or deleted",
