@@ -9,7 +9,7 @@
 // adjudications all the time, whose calls succeed, fail, hang, panic, lie, or are
 // answered late. A schedule that the seed alone decides injects faults (faults.go,
 // workerfaults.go, operators.go), and another one has people act (people.go): they find
-// out, decide the other way or again, cancel, fork, plan, and pull brakes, as is right by
+// out, decide the other way or again, cancel, fork, plan, and open breakers, as is right by
 // the escrow service's ledger, while machines are dead or frozen. At the end everything is
 // healed, the escrow service is asked about all that is unknown, and when nothing moves
 // any more the judgement is made.

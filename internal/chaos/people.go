@@ -27,7 +27,7 @@ var people = []fault{
 	{name: "people-fork", weight: 4, people: true, strike: forkOne},
 	{name: "people-bulk", weight: 2, people: true, strike: bulkFork},
 	{name: "people-purge", weight: 1, people: true, later: "money of a purged letter that stays reserved", strike: purgeOne},
-	{name: "people-brake", weight: 1, people: true, strike: pullByHand, heal: releaseByHand},
+	{name: "people-breaker", weight: 1, people: true, strike: pullByHand, heal: releaseByHand},
 	{name: "caller-transaction", weight: 4, people: true, strike: openTransaction},
 }
 
