@@ -68,7 +68,7 @@ const (
 	CauseRelapsed  = "relapsed"  // it had answered, and new cases fail again
 	CauseAnswered  = "answered"  // a probe was answered
 	CauseRecovered = "recovered" // enough of them were
-	CauseReplaced  = "replaced"  // a breaker of one tenant that was not by hand: the one over all tenants has its place
+	CauseReplaced  = "replaced"  // of one tenant and not by hand: the one over all tenants has its place
 	CauseByHand    = "by_hand"
 )
 

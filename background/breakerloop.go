@@ -161,7 +161,7 @@ func (k *breakerLoop) follow(ctx context.Context, b Breaker) {
 	}
 	k.work.Go(func() {
 		defer k.leading.Delete(b.Target)
-		if b.Tenant != "" || k.m.cfg.Breaker.Off {
+		if b.Tenant != "" {
 			k.retire(b)
 			return
 		}
@@ -173,19 +173,14 @@ func (k *breakerLoop) follow(ctx context.Context, b Breaker) {
 	})
 }
 
-// retire closes a breaker that is neither by hand nor to be led: one of a single tenant,
-// from before breakers were over all tenants, or one that a person let go where nothing
-// opens by itself.
+// retire closes a breaker of a single tenant that is not by hand: it is from before
+// breakers were over all tenants.
 func (k *breakerLoop) retire(b Breaker) {
-	cause, why := CauseReplaced, "the circuit breaker over all tenants takes its place"
-	if b.Tenant == "" {
-		cause, why = CauseRecovered, "circuit breakers are opened by hand only, and nobody holds it open"
-	}
 	_, _, err := k.m.breakers.insist(b.Target, func(now Breaker) (Breaker, bool) {
 		if now.ByHand || now.Version != b.Version {
 			return now, false
 		}
-		return now.Close(k.m.breakers.actor(), cause, why, k.m.now())
+		return now.Close(k.m.breakers.actor(), CauseReplaced, "the circuit breaker over all tenants takes its place", k.m.now())
 	})
 	if err != nil {
 		k.m.log.Warn("a circuit breaker could not be closed", zap.String("target", b.Name), zap.Error(err))

@@ -5,7 +5,7 @@ import "time"
 // BreakerRule says when a circuit breaker opens by itself, and how it probes and closes.
 // What is not positive has a default.
 type BreakerRule struct {
-	Off       bool          // opened by hand only, and never probed
+	Off       bool          // this process opens none by itself; it probes those that are open all the same
 	Row       int           // opens: so many new cases in a row failed, over whatever time; 5
 	LastRow   int           // opens: so many did, and one of them is at its last attempt; 2
 	Window    time.Duration // opens: within this time ...; 1s

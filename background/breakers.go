@@ -34,6 +34,7 @@ type breakers struct {
 	changed chan struct{}        // closed when more is barred than before
 
 	reading sync.Mutex // held by who reads
+	telling sync.Mutex // held by who tells a tenant
 }
 
 // toldOf is what one opening's tenants were told.
@@ -290,31 +291,36 @@ func (b *breakers) insist(t Target, decide func(Breaker) (Breaker, bool)) (now B
 }
 
 // tell leaves the receipt that a breaker over all tenants pauses runs of a tenant, once
-// an opening.
+// an opening. Of the many that are paused at one time, one tells and the others wait.
 func (b *breakers) tell(ctx context.Context, r Run) error {
 	_, all := r.targets()
 	now, ok := (*b.known.Load())[all]
-	if !ok || now.Version == 0 {
-		return nil // the tenant's own, which has its receipts; or not written yet
+	if !ok || now.Version == 0 || b.wasTold(all, now.Opening, r.Tenant) {
+		return nil // in the first case it is the tenant's own, in the second not written yet
 	}
-	b.mu.Lock()
-	told := b.told[all]
-	if told.opening != now.Opening || told.tenants == nil {
-		told = toldOf{now.Opening, map[string]struct{}{}}
-		b.told[all] = told
-	}
-	_, done := told.tenants[r.Tenant]
-	b.mu.Unlock()
-	if done {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	if b.wasTold(all, now.Opening, r.Tenant) {
 		return nil
 	}
 	if err := b.m.cfg.Ledger.TellPaused(ctx, r.Tenant, all, b.m.now()); err != nil {
 		return fmt.Errorf("background: tell tenant %q of a circuit breaker: %w", r.Tenant, err)
 	}
 	b.mu.Lock()
-	told.tenants[r.Tenant] = struct{}{}
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if told := b.told[all]; told.opening != now.Opening {
+		b.told[all] = toldOf{now.Opening, map[string]struct{}{}}
+	}
+	b.told[all].tenants[r.Tenant] = struct{}{}
 	return nil
+}
+
+func (b *breakers) wasTold(all Target, opening int64, tenant string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told := b.told[all]
+	_, done := told.tenants[tenant]
+	return done && told.opening == opening
 }
 
 // MoveBreaker moves the circuit breaker of a target for a person, and makes it known in

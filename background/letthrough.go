@@ -62,22 +62,44 @@ func (l *leader) attempt(p chosen, t *ticket) (v verdict, after Run) {
 			return l.made(d, claim, t)
 		}
 		m.slots.release()
-		if errors.Is(err, ErrUnrecordable) {
+		switch {
+		case errors.Is(err, ErrUnrecordable):
 			m.log.Warn("a run that a circuit breaker let through can't be claimed", zap.Stringer("run", d.run.ID), zap.Error(d.bury(err)))
+		case errors.Is(err, ErrRequestAltered):
+			_, told := d.condemn(err)
+			m.log.Warn("a run that a circuit breaker let through is not to be called", zap.Stringer("run", d.run.ID), zap.Error(told))
 		}
 		if !errors.Is(err, ErrKeyExpired) {
 			l.unclaimed(p.run.ID)
 			return saysNothing, d.run
 		}
-		// It can't be called again, whatever the target does, but it can be asked about.
-		if again, _ := d.inquire(); !again {
+		again, v := l.ask(d, t)
+		if !again {
 			l.unclaimed(p.run.ID)
-			if d.run.Class == Executed || d.run.State.Waiting() && d.run.Class == NotExecuted {
-				return saysWorks, d.run
-			}
-			return saysNothing, d.run
+			return v, d.run
 		}
 	}
+}
+
+// ask asks about a run that can't be called again, whatever the target does, because its
+// operation key may have expired. It reports true when the run may be claimed after that.
+// What can't be answered while the target is away is left as it is.
+func (l *leader) ask(d *delivery, t *ticket) (again bool, v verdict) {
+	if t.lane == laneRest && !t.budget {
+		switch looked, cut := l.m.lookup(l.f, d.run); {
+		case cut:
+			return false, saysNothing
+		case looked.Class != Unknown:
+			return false, saysWorks
+		case looked.Retry:
+			return false, saysFails
+		}
+	}
+	again, _ = d.inquire()
+	if !again && (d.run.Class == Executed || d.run.State.Waiting() && d.run.Class == NotExecuted) {
+		return false, saysWorks
+	}
+	return again, saysNothing
 }
 
 // made makes the attempt that was claimed and records its end.

@@ -174,6 +174,8 @@ func (p *probing) ended(now time.Time, t *ticket, v verdict) {
 		p.credit, p.answers = max(1, p.credit-1), 0
 	case v == saysFails && t.lane == laneRest:
 		p.rest = min(p.rule.RestMax, p.rest+p.rest/8)
+	case t.lane == laneRest: // it was not called: another may be before long
+		p.letAt = now.Add(p.rule.Rest/5 - p.rest)
 	}
 }
 

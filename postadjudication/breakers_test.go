@@ -508,3 +508,77 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	}
 	r.sound()
 }
+
+// noLookup is an executor that can't look up, and whose keys are not to be used again.
+type noLookup struct{ e *scriptedEscrow }
+
+func (n noLookup) Execute(ctx context.Context, c Call) Answer { return n.e.Execute(ctx, c) }
+func (noLookup) KeyLifetime() time.Duration                   { return 0 }
+
+// What is paused and can neither be called again nor asked about is not kept: nothing
+// that it waits for could come.
+func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Executor = noLookup{c.Executor.(*scriptedEscrow)}
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+	})
+	var down atomic.Bool
+	down.Store(true)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if down.Load() {
+			return noAnswer()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.submitAll(0, 40)
+	r.work()
+	r.untilBrake(background.BreakerOpen)
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
+		t.Errorf("%d letters", dead)
+	}
+	down.Store(false)
+	r.submitAll(100, 103) // three that are answered close the breaker
+	r.atRest()
+	r.untilClosed()
+	r.sound()
+}
+
+// What is paused and can't be called again is asked about once the escrow service answers,
+// and not lost to an outage in which it can't be asked.
+func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Executor.(*scriptedEscrow).life = time.Millisecond
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+	})
+	var down atomic.Bool
+	var asked atomic.Int64
+	down.Store(true)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if down.Load() {
+			return noAnswer()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.escrow.lookup = func(Call) Answer {
+		if asked.Add(1); down.Load() {
+			return noAnswer()
+		}
+		return Answer{Class: NotExecuted}
+	}
+	r.work()
+	r.submitAll(0, 30)
+	r.untilBrake(background.BreakerOpen)
+	r.until("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
+	before := asked.Load()
+	r.untilTrue("they are asked about in vain", func() bool { return asked.Load() >= before+5 })
+	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
+	down.Store(false)
+	r.atRest()
+	r.untilClosed()
+	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
+		t.Errorf("%d dead letters, %d settled of 30", dead, settled)
+	}
+}
