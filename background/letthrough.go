@@ -62,8 +62,12 @@ func (l *leader) attempt(p chosen, t *ticket) (v verdict, after Run) {
 			return l.made(d, claim, t)
 		}
 		m.slots.release()
-		if errors.Is(err, ErrUnrecordable) {
+		switch {
+		case errors.Is(err, ErrUnrecordable):
 			m.log.Warn("a run that a circuit breaker let through can't be claimed", zap.Stringer("run", d.run.ID), zap.Error(d.bury(err)))
+		case errors.Is(err, ErrRequestAltered):
+			_, told := d.condemn(err)
+			m.log.Warn("a run that a circuit breaker let through is not to be called", zap.Stringer("run", d.run.ID), zap.Error(told))
 		}
 		if !errors.Is(err, ErrKeyExpired) {
 			l.unclaimed(p.run.ID)

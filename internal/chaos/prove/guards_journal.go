@@ -44,6 +44,21 @@ var journal = []Guard{
 		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
+		Name:  "a circuit breaker bars the claims of its runs",
+		Edits: []Edit{{"internal/postgres/statement_move.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:  "a circuit breaker is led by who steps its version",
+		Edits: []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:  "a tenant is told of an opening once",
+		Edits: []Edit{{"internal/postgres/paused.go", "err != nil || trail.Told >= now.Opening {", "err != nil {"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestATenantIsToldOfEachOpeningOnce"},
+	},
+	{
 		Name:  "receipts are never changed or deleted",
 		Edits: []Edit{{"internal/postgres/guards.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
 		By:    Catch{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
