@@ -22,16 +22,15 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (f *frozen) Beat(ctx context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
+func (f *frozen) Beat(ctx context.Context, id background.SessionID) (bool, error) {
 	if f.still.Load() {
-		now, err := f.Clock(ctx)
-		return true, now, err
+		return true, nil
 	}
-	return f.Journal.Beat(ctx, id, offset)
+	return f.Journal.Beat(ctx, id)
 }
 
 func quick(c *background.Config) {
-	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 1500*time.Millisecond, 50*time.Millisecond
+	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
 }
 
 // A worker that stands still in the middle of a call is declared lost; the run

@@ -29,7 +29,7 @@ type admission struct {
 
 // open decides as if the case did not exist.
 func (a admission) open() (postgres.Change, error) {
-	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
+	state, effect, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -39,7 +39,7 @@ func (a admission) open() (postgres.Change, error) {
 	}
 	run := a.newRun(a.kase, 0)
 	return postgres.Change{
-		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Reserve: true,
+		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
 		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
 	}, nil
@@ -55,58 +55,65 @@ func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
 }
 
 func (a admission) reply(s *postgres.Snapshot) Reply {
-	c := &s.Case
+	c, holder := &s.Case, &s.Run
 	switch {
 	case a.Generation < c.State.Generation:
-		return StaleGeneration // or Superseded: that is in the receipts
-	case a.Generation == c.State.Generation && a.Outcome == c.State.Adjudication && a.digest == c.Content:
-		return replyAgain(s)
-	case c.State.Progression.Ended():
-		return CaseEnded
+		return StaleGeneration
 	case a.EscrowReference != c.Reference || a.Held.Minor != c.Held || a.Held.Currency != c.Currency:
 		return EscrowMismatch
 	case a.Generation > c.State.Generation:
-		return replyHigher(s)
+		return a.replyHigher(s)
 	case a.Outcome != c.State.Adjudication:
 		return Conflicting
-	}
-	return RetryKeyMismatch
-}
-
-// replyAgain answers the adjudication that the case has already. It was accepted, and
-// nothing that happened since makes it one that was not; nor does it begin again.
-func replyAgain(s *postgres.Snapshot) Reply {
-	switch state, holder := &s.Case.State, &s.Run; {
-	case state.Moved > 0:
-		return AlreadyExecuted
+	case a.digest != c.Content:
+		return RetryKeyMismatch
 	case holder.State.Live():
 		return Deduplicated
-	case holder.State == background.DeadLettered && holder.Letter != background.LetterReconciled:
+	case c.State.Moved > 0 || c.State.Progression.Ended():
+		return AlreadyExecuted
+	case holder.State == background.DeadLettered && holder.Letter == background.LetterOpen:
+		return DeadLettered
+	case holder.UnknownOpen > 0:
+		return ReconcileFirst
+	case c.State.Progression == settlement.DisputeReady:
 		return DeadLettered
 	}
-	return Cancelled // by a person, or closed by a person's finding
+	return Created
 }
 
-func replyHigher(s *postgres.Snapshot) Reply {
+func (a admission) replyHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once
+	case s.Case.State.Progression.Ended():
+		return AlreadyExecuted
+	case s.Run.UnknownOpen > 0:
 		return ReconcileFirst
 	}
 	return Created
 }
 
-// enter begins the run of a higher generation in a case that exists. An open letter
-// of a lower one is superseded by it.
+// enter begins a new run in a case that exists. An open letter of a lower
+// generation is superseded by it.
 func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
-	state, _, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
+	fact, higher := settlement.Adjudicated, a.Generation > s.Case.State.Generation
+	if higher {
+		fact = settlement.Readjudicated
+	}
+	state, effect, err := settlement.Apply(s.Case.State, a.event(fact))
 	if err != nil {
 		return postgres.Change{}, err
 	}
+	epoch := s.Case.Epoch
+	if higher {
+		epoch = 0
+	}
 	after := *s
-	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
-	run := a.newRun(s.Case.ID, 0)
+	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, epoch
+	run := a.newRun(s.Case.ID, epoch)
+	if run.Operation == s.Run.Operation {
+		run.FirstSentAt = s.Run.FirstSentAt
+	}
 	var drafts []receipts.Draft
 	after.Run.LastMove = a.move
 	if s.Run.Letter == background.LetterOpen {
@@ -115,8 +122,8 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
 	return postgres.Change{
-		Move: a.move, Before: s, After: &after, New: &run, Reserve: true,
-		Drafts: append(drafts, a.submitted(run, after.Case, true)),
+		Move: a.move, Before: s, After: &after, New: &run, Commits: effect.Committed, Reserve: true,
+		Drafts: append(drafts, a.submitted(run, after.Case, higher)),
 	}, nil
 }
 
@@ -137,7 +144,7 @@ func (a admission) submitted(run background.Run, kase postgres.Case, higher bool
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
-		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: digestOf(a.request),
+		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]),
 		Epoch: kase.Epoch, Readjudicated: higher, Settlement: snapshotOf(kase.State),
 	}}
 }

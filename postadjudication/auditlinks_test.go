@@ -24,7 +24,9 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.dead(1, func(Call) Answer { return refused() })
-			r.behind(c.spoil)
+			if _, err := r.db.Exec(c.spoil); err != nil {
+				t.Fatal(err)
+			}
 			a, err := r.Audit(ctx)
 			if err != nil {
 				t.Fatal(err)

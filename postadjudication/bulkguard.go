@@ -16,7 +16,7 @@ var errPlanStale = errors.New("postadjudication: the letter has moved since the 
 
 // asPlanned guards what is done for a plan, and lets its receipts name it.
 type asPlanned struct {
-	bulk uuid.UUID // zero: of no plan, the guard alone
+	bulk uuid.UUID
 	head receipts.Head
 }
 
@@ -31,9 +31,7 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 		}
 		ch, err := decide(s)
 		for i := range ch.Drafts {
-			if a.bulk != uuid.Nil {
-				ch.Drafts[i].Payload.Bulk = a.bulk.String()
-			}
+			ch.Drafts[i].Payload.Bulk = a.bulk.String()
 		}
 		return ch, err
 	}
@@ -74,7 +72,7 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
+	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor):
 		return string(OutcomeFailed)
 	}
 	return ""

@@ -20,7 +20,8 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 	if len(all) == 0 {
 		return CaseStatus{}, ErrNotFound
 	}
-	return s.caseStatus(ctx, tenant, all)
+	runs, err := s.statusesOf(ctx, tenant, all)
+	return caseOf(all, runs), err
 }
 
 // AuditCase reads the trail of one case of a tenant at one moment, and checks it

@@ -23,7 +23,7 @@ func keeps(f postgres.Filed) Gate {
 		return GateNotALetter
 	case f.Run.Letter != background.LetterOpen:
 		return GateNotOpen
-	case moneyUnknown(f.Snapshot):
+	case f.Run.Class == Unknown || f.Run.UnknownOpen > 0:
 		return GateReconcileFirst
 	case f.Desk.Held:
 		return GateHeld

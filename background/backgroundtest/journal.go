@@ -32,9 +32,7 @@ type Journal struct {
 	calm     bool          // no spurious failures
 	lifetime time.Duration // of operation keys; 0 is for ever
 	sessions map[background.SessionID]background.Session
-	breakers map[background.Target]background.Breaker
-	ahead    time.Duration // of the machine's clock
-	server   string
+	brakes   map[background.Target]background.Brake
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
@@ -45,7 +43,7 @@ func NewJournal(seed uint64) *Journal {
 		moves:    make(map[background.RunID][]background.Move),
 		changed:  make(chan struct{}),
 		sessions: make(map[background.SessionID]background.Session),
-		breakers: make(map[background.Target]background.Breaker),
+		brakes:   make(map[background.Target]background.Brake),
 	}
 }
 
@@ -71,15 +69,12 @@ func (j *Journal) SetDown(err error) {
 	j.down = err
 }
 
-// Submit adds a run as it is, with an id, an operation key and a due time when it has none.
+// Submit adds a run as it is, with an id and a due time when it has none.
 func (j *Journal) Submit(r background.Run) background.Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r.ID.IsZero() {
 		r.ID = background.RunID(uuid.Must(uuid.NewV7()))
-	}
-	if r.Operation == ([32]byte{}) {
-		copy(r.Operation[:], r.ID[:])
 	}
 	if r.State == "" {
 		r.State = background.Pending

@@ -56,13 +56,11 @@ type stage struct {
 
 	asked    []postadjudication.Adjudication
 	accepted *accepted
-	deeds    *deeds
-	unknowns int // cases of which it may be unknown at the end what was moved: the one whose worker was killed while it called
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds(), unknowns: 1}
+	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted()}
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
@@ -113,7 +111,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: 30 * time.Second,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
 	}
 	for _, f := range change {
 		f(&set)
@@ -167,7 +165,6 @@ func (s *stage) ringOnly(a postadjudication.Adjudication) {
 	if err != nil || r.Reply != postadjudication.Created {
 		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
 	}
-	s.accepted.note(a, worker.Reply{Reply: r.Reply, Run: r.Run.String()})
 	if err := r.Ring(s.ctx()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -249,7 +246,7 @@ func (s *stage) atRest() {
 // sound checks everything that must be true after any fault.
 func (s *stage) sound() {
 	s.t.Helper()
-	v, err := judge(s.ctx(), s.world())
+	v, err := judge(s.ctx(), s.service, s.escrow, s.accepted)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -258,18 +255,14 @@ func (s *stage) sound() {
 	}
 }
 
-func (s *stage) world() world {
-	return world{service: s.service, escrow: s.escrow, accepted: s.accepted, deeds: s.deeds, unknowns: s.unknowns}
-}
-
-// adjudication is one of an escrow of its own, which holds three times as much, whose calls go as the words say.
+// adjudication is one of an escrow of its own whose calls go as the words say.
 func adjudication(n int, words, executor string) postadjudication.Adjudication {
-	money, held := settlement.Money{Minor: 1000, Currency: "EUR"}, settlement.Money{Minor: 3000, Currency: "EUR"}
+	money := settlement.Money{Minor: 1000, Currency: "EUR"}
 	return postadjudication.Adjudication{
 		Instruction: settlement.Instruction{
 			Tenant: "chaos", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
 			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: fmt.Sprintf("esc_%d", n), Outcome: settlement.Release,
-			Generation: 1, Amount: money, Held: held,
+			Generation: 1, Amount: money, Held: money,
 		},
 		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
 	}
@@ -284,30 +277,16 @@ func (s *stage) onlyRun(is string) (run string) {
 	return run
 }
 
-// exec writes into the database behind Recourse's back.
-func (s *stage) exec(statement string, args ...any) {
-	s.t.Helper()
-	if _, err := s.db.Exec(statement, args...); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // tell has a worker do something, over which it may end.
 func (s *stage) tell(h *hand, do, run string) {
 	s.t.Helper()
-	s.tellFor(h, do, "chaos", run)
-}
-
-func (s *stage) tellFor(h *hand, do, tenant, run string) {
-	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: tenant, Run: run})
+	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: "chaos", Run: run})
 	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
 		s.t.Fatalf("%s: %v %s", do, err, r.Error)
 	}
 }
 
-// release lets circuit breakers go that were opened by hand, before or after the worker's
-// end.
+// release lets the brake go, if it was pulled before or after the worker's end.
 func (s *stage) release(h *hand) {
 	s.t.Helper()
 	brakes, err := s.service.Brakes(s.ctx(), "chaos")
@@ -315,8 +294,8 @@ func (s *stage) release(h *hand) {
 		s.t.Fatal(err)
 	}
 	for _, b := range brakes {
-		if b.ByHand && b.State == background.BreakerOpen {
-			s.tellFor(h, worker.Release, b.Tenant, "")
+		if b.ByHand && b.State == background.BrakePulled {
+			s.tell(h, worker.Release, "")
 		}
 	}
 }
@@ -336,7 +315,7 @@ func (s *stage) archive() {
 	}
 	archived := 0
 	for _, q := range queues {
-		n, err := touch(i, q, s.deeds, archivePending)
+		n, err := i.ArchiveAllPendingTasks(q)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -15,30 +15,21 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-const reconcileHelp = `Record what became of an open dead letter's money: by asking the escrow service
-(--lookup), or by a person's finding. "executed" with what was moved settles the case
-and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. RUN may also be a run that waits for an attempt while money is unknown:
-"executed" ends it, after "not_executed" it can be cancelled. The reference says where
-the finding can be checked. While a call may still be on its way, "not_executed" is
-refused unless --call-outstanding says that you know that it will not be executed.
-
-The escrow service is believed that something was executed at any time, and that nothing
-was only while it must still know the key: beside the database say --key-lifetime, as
-the workers do.
-
-Without RUN the escrow service is asked (--lookup) about all letters that a filter
-selects (or --all), as one plan: you see it first. A finding is about one letter.`
-
 func (c *command) dlqReconcile() *cobra.Command {
 	var l onLetter
 	var m many
 	var finding, reference string
 	var moved int64
-	var lookup, outstanding bool
+	var lookup bool
 	cmd := &cobra.Command{
 		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: atMost,
-		Long: reconcileHelp,
+		Long: `Record what became of an open dead letter's money: by asking the escrow service
+(--lookup), or by a person's finding. "executed" with what was moved settles the case
+and closes the letter; "not_executed" clears what was unknown, so that the letter can
+be forked. The reference says where the finding can be checked.
+
+Without RUN the escrow service is asked (--lookup) about all letters that a filter
+selects (or --all), as one plan: you see it first. A finding is about one letter.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.lookupMany(cmd, &l, &m, lookup)
@@ -46,10 +37,11 @@ func (c *command) dlqReconcile() *cobra.Command {
 			if err := m.notForOne(cmd); err != nil {
 				return err
 			}
+			if lookup && (finding != "" || reference != "" || moved != 0 || l.reason != "") {
+				return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference and --reason"))
+			}
 			if lookup {
-				if err := l.asksOnly(cmd, finding != "" || reference != "" || moved != 0 || outstanding); err != nil {
-					return err
-				}
+				l.reason = "lookup" // the receipt tells what was asked and answered
 			}
 			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) (err error) {
 				var kase postadjudication.CaseStatus
@@ -57,7 +49,7 @@ func (c *command) dlqReconcile() *cobra.Command {
 					kase, err = k.Lookup(ctx, l.run)
 				} else {
 					kase, err = c.reconcile(ctx, cmd, k, l.run, postadjudication.Finding{
-						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
+						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes,
 					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
@@ -81,24 +73,11 @@ func (c *command) dlqReconcile() *cobra.Command {
 	f.BoolVar(&lookup, "lookup", false, "ask the escrow service")
 	f.StringVar(&finding, "finding", "", "executed or not_executed (required without --lookup)")
 	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
-	f.BoolVar(&outstanding, "call-outstanding", false, "with not_executed: you know that a call that may still be on its way will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	l.BindKnowledge(own)
+	l.BindInFlight(own)
 	l.local(f, own)
 	return cmd
-}
-
-// asksOnly refuses what does not go with a question to the escrow service.
-func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
-	switch {
-	case found || l.reason != "":
-		return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
-	case l.server == "" && !l.KeyLifetime.Said:
-		return usage(cmd, errors.New(app.KeyLifetimeMissing))
-	}
-	l.reason = "lookup" // the receipt tells what was asked and answered
-	return nil
 }
 
 // reconcile records a finding. A person is asked before it is of another amount than
@@ -130,7 +109,7 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, ru
 
 // lookupMany asks the escrow service about the letters that are selected.
 func (c *command) lookupMany(cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
-	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
+	for _, name := range []string{"finding", "moved", "reference"} {
 		if cmd.Flags().Changed(name) {
 			return usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
 		}

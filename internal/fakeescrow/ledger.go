@@ -19,7 +19,6 @@ type Effect struct {
 	Outcome              settlement.Outcome
 	Generation           int64
 	Asked                settlement.Money
-	Held                 settlement.Money // by the escrow, as the request says
 	Moved                settlement.Money
 	Reference            string
 	At                   time.Time
@@ -28,28 +27,13 @@ type Effect struct {
 
 // Call is one POST of an operation key.
 type Call struct {
-	At       time.Time
-	Answered time.Time // when its answer was about to be written; zero when none was
-	Word     string    // what it was asked to simulate; empty when the key came with another request
-	Status   int       // of the answer; 0 when none is given
-	By       Caller
-
-	RetryAfter time.Duration // that the answer asked for
-}
-
-// Caller is what a call says of whom it comes from, in headers of these names. The service
-// only keeps it.
-type Caller struct {
-	Worker  string // Chaos-Worker
-	Attempt string // Chaos-Attempt
+	At     time.Time
+	Word   string // what it was asked to simulate; empty when the key came with another request
+	Status int    // of the answer; 0 when none is given
 }
 
 // ledger is the service's memory.
 type ledger struct {
-	lifetime time.Duration // of keys; 0 means for ever
-	lookup   string        // the word of lookups of which a request says nothing
-	lag      time.Duration
-
 	mu      sync.Mutex
 	mended  bool
 	effects []Effect // append-only
@@ -57,29 +41,25 @@ type ledger struct {
 	escrows map[escrow]*holding
 }
 
-// entry is what is known of one operation key, and how often it was asked about.
+// entry is what is known of one operation key.
 type entry struct {
-	calls  []Call
-	taken  int      // words used up
-	words  []string // of lookups, by its first request
-	looked int      // words of lookups used up
-
-	first []byte    // the request that it came with
-	known time.Time // since when
-	paid  int       // index of its effect plus 1
-	dark  bool      // nobody is told of it, until the repair
+	first []byte // the request it came with
+	calls []Call
+	taken int  // words used up
+	paid  int  // index of its effect plus 1
+	dark  bool // nobody is told of it, until the repair
 }
 
 type escrow struct{ tenant, reference string }
 
-// holding is what an escrow held at first, and what has left it.
+// holding bounds what is moved out of an escrow.
 type holding struct {
 	held  settlement.Money
 	moved int64
 }
 
-func newLedger(c Config) ledger {
-	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
+func newLedger() ledger {
+	return ledger{keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
 }
 
 // hold says how a call that has been decided is kept from its client.
@@ -97,32 +77,24 @@ type decision struct {
 	hold            hold
 	status          int
 	refusal, detail string
-	retryAfter      time.Duration
 	effect          Effect
 	told            string
-	call            int // its number under its key, from 0
 }
 
 // call decides one POST and moves the money, if any, at once.
-func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Time) decision {
+func (l *ledger) call(key string, raw []byte, r request, now time.Time) decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.keys[key]
 	if e == nil {
-		e = &entry{words: r.lookups}
+		e = &entry{first: bytes.Clone(raw)}
 		l.keys[key] = e
-	}
-	if l.forgot(e, now) {
-		e.first, e.paid, e.dark = nil, 0, false
-	}
-	if e.first == nil {
-		e.first, e.known = bytes.Clone(raw), now
 	}
 	id := escrow{r.Tenant, r.EscrowReference}
 	if l.escrows[id] == nil {
 		l.escrows[id] = &holding{held: r.Held}
 	}
-	c := Call{At: now, By: by}
+	c := Call{At: now}
 	d := decision{
 		status: http.StatusUnprocessableEntity, refusal: "idempotency_key_reused",
 		detail: "idempotency key reused with another request",
@@ -132,14 +104,9 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 		e.taken++
 		d = l.decide(key, e, r, c.Word, now)
 	}
-	c.Status, c.RetryAfter, d.call = d.status, d.retryAfter, len(e.calls)
+	c.Status = d.status
 	e.calls = append(e.calls, c)
 	return d
-}
-
-// forgot reports whether a key is too old at a time to be remembered then.
-func (l *ledger) forgot(e *entry, at time.Time) bool {
-	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(l.lifetime))
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
@@ -147,21 +114,25 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 		word = wordOK
 	}
 	if e.dark = word == wordDark || word == wordLost; e.dark {
-		if word == wordDark && e.paid == 0 {
-			l.pay(key, e, r, word, now)
-		}
-		return decision{hold: holdDrop}
+		return l.keepDark(key, e, r, word, now)
 	}
 	if e.paid > 0 {
 		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "already_executed"}
 	}
-	if refused := l.refuse(r, word); refused != nil {
-		return *refused
-	}
-	if word == wordHang {
+	switch word {
+	case wordRetryable:
+		return decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy"}
+	case wordRefused:
+		return decision{
+			status: http.StatusUnprocessableEntity, refusal: "payee_blocked",
+			detail: "the payee of " + r.EscrowReference + " can't receive payments",
+		}
+	case wordHang:
 		return decision{hold: holdForever}
 	}
-	l.pay(key, e, r, word, now)
+	if refused := l.pay(key, e, r, word, now); refused != nil {
+		return *refused
+	}
 	d := decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "executed"}
 	switch word {
 	case wordDrop:
@@ -172,113 +143,60 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 	return d
 }
 
-// refuse answers the words that refuse; nil when the word is none of them.
-func (l *ledger) refuse(r request, word string) *decision {
-	switch word {
-	case wordRetryable:
-		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy"}
-	case wordLater:
-		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy", retryAfter: time.Second}
-	case wordRefused:
-		return &decision{
-			status: http.StatusUnprocessableEntity, refusal: "payee_blocked",
-			detail: "the payee of " + r.EscrowReference + " can't receive payments",
+// keepDark answers nothing, whether or not it pays.
+func (l *ledger) keepDark(key string, e *entry, r request, word string, now time.Time) decision {
+	if word == wordDark && e.paid == 0 {
+		if refused := l.pay(key, e, r, word, now); refused != nil {
+			return *refused
 		}
-	case wordFunds:
-		return l.short(r)
 	}
-	return nil
+	return decision{hold: holdDrop}
 }
 
-// short refuses what an escrow has not left, by what it held in its first request; nil
-// when there is enough.
-func (l *ledger) short(r request) *decision {
+// pay appends the effect, or says why not.
+func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time) *decision {
 	h := l.escrows[escrow{r.Tenant, r.EscrowReference}]
-	switch {
-	case r.Amount.Currency != h.held.Currency:
+	moved := r.Amount
+	if word == wordPartial {
+		moved.Minor -= moved.Minor / 2
+	}
+	if moved.Currency != h.held.Currency {
 		return &decision{
 			status: http.StatusUnprocessableEntity, refusal: "currency_mismatch",
-			detail: fmt.Sprintf("%s holds %s, not %s", r.EscrowReference, h.held.Currency, r.Amount.Currency),
+			detail: fmt.Sprintf("%s holds %s, not %s", r.EscrowReference, h.held.Currency, moved.Currency),
 		}
-	case r.Amount.Minor > h.held.Minor-h.moved:
+	}
+	if moved.Minor > h.held.Minor-h.moved {
 		return &decision{
 			status: http.StatusUnprocessableEntity, refusal: "insufficient_funds",
 			detail: fmt.Sprintf("%s has %d left of %d", r.EscrowReference, h.held.Minor-h.moved, h.held.Minor),
 		}
 	}
-	return nil
-}
-
-// pay appends the effect.
-func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time) {
-	moved := r.Amount
-	if word == wordPartial {
-		moved.Minor -= moved.Minor / 2
-	}
-	l.escrows[escrow{r.Tenant, r.EscrowReference}].moved += moved.Minor
+	h.moved += moved.Minor
 	l.effects = append(l.effects, Effect{
 		OperationKey: key, Tenant: r.Tenant, TransactionReceiptID: r.TransactionReceiptID,
 		EscrowReference: r.EscrowReference, Outcome: r.Outcome, Generation: r.Generation,
-		Asked: r.Amount, Held: r.Held, Moved: moved, At: now,
+		Asked: r.Amount, Moved: moved, At: now,
 		Reference: fmt.Sprintf("eff_%08d_%s", len(l.effects)+1, key[:8]),
 	})
 	e.paid = len(l.effects)
+	return nil
 }
 
-// answered keeps when a call was about to be answered.
-func (l *ledger) answered(key string, call int, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.keys[key].calls[call].Answered = now
-}
-
-// lookUp tells what a lookup of a key is told: its effect, that there is none, or that
-// nobody can say.
-func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bool) {
+// paid finds the effect of a key. Of a dark key nobody can say.
+func (l *ledger) paid(key string) (effect Effect, paid, dark bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.keys[key]
-	if e == nil {
-		return Effect{}, false, !l.mended && l.lookup == wordFail
-	}
-	word, as := l.lookup, now
-	if len(e.words) > 0 {
-		word = wordAt(e.words, e.looked)
-		e.looked++
-	}
-	if l.mended {
-		word = wordOK
-	}
-	if word == wordLag {
-		as = now.Add(-l.lag)
-	}
-	effect, paid = l.paidBy(e, as)
 	switch {
-	case word == wordFail, e.dark && !l.mended && !l.forgot(e, as):
-		return Effect{}, false, true
-	case word == wordLie && paid:
+	case e == nil:
 		return Effect{}, false, false
-	case word == wordLie:
-		return l.invented(key, e), true, false
+	case e.dark && !l.mended:
+		return Effect{}, false, true
+	case e.paid > 0:
+		return l.effects[e.paid-1], true, false
 	}
-	return effect, paid, false
-}
-
-// paidBy is the effect of a key as it was known at a time.
-func (l *ledger) paidBy(e *entry, at time.Time) (Effect, bool) {
-	if e.paid == 0 || l.forgot(e, at) || l.effects[e.paid-1].At.After(at) {
-		return Effect{}, false
-	}
-	return l.effects[e.paid-1], true
-}
-
-// invented is the effect of which a lookup lies: all that was asked for.
-func (l *ledger) invented(key string, e *entry) Effect {
-	r, err := parseRequest(e.first)
-	if err != nil {
-		return Effect{}
-	}
-	return Effect{OperationKey: key, Moved: r.Amount, Reference: "eff_invented_" + key[:8]}
+	return Effect{}, false, false
 }
 
 func (l *ledger) repair() {
