@@ -20,7 +20,7 @@ type call struct {
 	interrupted bool          // cut short by the end of a shutdown's grace, or with its session
 	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
-	probe       bool          // made for the sake of a crowd behind a brake: a failure is not the run's
+	probe       bool          // an open circuit breaker let it through: a failure is not the run's
 }
 
 // bounded calls fn until it answers, its time limit is reached, or the grace of a
@@ -29,7 +29,7 @@ type call struct {
 func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(context.Context) Result) call {
 	ctx, cancel := context.WithTimeout(calls, limit)
 	answers := make(chan Result, 1)
-	began := m.cfg.Now()
+	began := time.Now()
 	m.crew.do(func() {
 		defer cancel()
 		answers <- guarded(ctx, fn)
@@ -55,7 +55,7 @@ func (m *Manager) bounded(calls context.Context, limit time.Duration, fn func(co
 	if calls.Err() != nil {
 		done.giveUp()
 	}
-	done.took = max(0, m.cfg.Now().Sub(began))
+	done.took = time.Since(began)
 	return done
 }
 
@@ -75,15 +75,15 @@ func (c *call) giveUp() {
 // honours its context is over then, and nothing of it is still on the way.
 const comeBack = 50 * time.Millisecond
 
-// await lets a call come back whose context has ended. What it then proves counts;
-// that it gave up proves nothing.
+// await lets a call come back whose context has ended. What it then proves counts, as
+// that nothing was sent; that it gave up proves nothing.
 func (c *call) await(answers <-chan Result) {
 	timer := time.NewTimer(comeBack)
 	defer timer.Stop()
 	select {
 	case res := <-answers:
-		if c.late = nil; res.Class == Executed {
-			c.result, c.interrupted = res, false
+		if c.late = nil; res.Class == Executed || res.Unsent {
+			c.result, c.interrupted = res, res.Unsent
 		}
 	case <-timer.C:
 	}
@@ -104,8 +104,10 @@ func unknown(failure, message string) Result {
 	return Result{Class: Unknown, Retry: true, Failure: &Failure{Type: failure, Message: message}}
 }
 
-// attempt calls the handler for a run whose claim is on record.
-func (m *Manager) attempt(calls context.Context, f Family, run Run, started time.Time) call {
+// attempt calls the handler for a run whose claim is on record, in the slot that was
+// taken for it, and gives that back.
+func (m *Manager) attempt(calls context.Context, f Family, run Run, claim claimed) call {
+	defer m.slots.during()()
 	select { // the claim was in doubt until now; nothing is called
 	case <-m.graceOver:
 		return uncalled("the process shut down before the call")
@@ -118,16 +120,30 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, started time
 	calls, ended := m.tracing.attempt(calls, run)
 	done := m.bounded(calls, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
-		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: started})
+		fresh := freshness{m: m, ctx: ctx, claim: claim}
+		if err := fresh.check(); err != nil {
+			return unsent(err.Error())
+		}
+		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.ask, NotAfter: m.notAfter(f, claim)})
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
-		return res
+		return fresh.judge(res)
 	})
+	if done.result.Unsent {
+		done.interrupted = true
+	} else if done.late == nil && !done.interrupted {
+		m.pausing.fresh(claim.sent)
+	}
 	done.trace = ended(done)
 	if done.late != nil {
 		m.abandon(run, 1)
 	}
-	m.brakes.note(run, done)
+	m.breakers.note(run, done)
 	return done
+}
+
+// notAfter is when nobody waits for the call of a claim any more.
+func (m *Manager) notAfter(f Family, claim claimed) time.Time {
+	return claim.at.Add(CallBound(m.cfg.LostAfter) + f.TimeLimit())
 }
 
 // uncalled is an attempt that was claimed and ended before its call.
@@ -140,7 +156,7 @@ func uncalled(why string) call {
 // abandon counts the calls that have outlived their attempt and not answered.
 func (m *Manager) abandon(run Run, by int) {
 	m.abandoned.Add(int64(by))
-	m.brakes.hang(run.target(), by)
+	m.breakers.hang(run.endpoint(), by)
 }
 
 // awaitLate records the answer of a call whose attempt has ended without it. The
@@ -156,7 +172,7 @@ func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
 		}
 		mv := m.move(receipts.AnsweredLate, run)
 		mv.Result = res
-		after, err := m.write(f, mv)
+		after, err := m.record(f, mv)
 		if errors.Is(err, ErrLostGuard) {
 			return // told before
 		}

@@ -14,25 +14,26 @@ const claimPatience = time.Second
 
 // claim makes the run running under a new token, and puts the run as it is then,
 // or as it is instead, into d.run. The error is the journal's answer.
-func (d *delivery) claim() (started time.Time, err error) {
+func (d *delivery) claim() (claimed, error) {
+	sent := d.m.clocks()
 	mv := d.m.move(receipts.AttemptStarted, d.run)
 	mv.Token = d.m.cfg.NewID()
 	mv.Session, d.calls, _ = d.m.session.current()
 	d.calls, mv.Trace = d.m.tracing.within(d.calls, d.traced), traceID(d.traced)
 	if !d.probing {
-		mv.Bars = d.m.brakes.bars
+		mv.Bars = d.m.breakers.bars
 	}
 	doubt := time.AfterFunc(claimPatience, d.doubted)
 	defer doubt.Stop()
 	run, err := d.m.write(d.family, mv)
-	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) {
-		return time.Time{}, err
+	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) {
+		return claimed{}, err
 	}
 	d.run = run
 	if errors.Is(err, ErrLostGuard) && run.State == Running && run.Token == mv.Token {
 		err = nil // an earlier try was written, and the run was changed since, as by a cancel
 	}
-	return mv.At, err
+	return claimed{at: mv.At, sent: sent}, err
 }
 
 // inquire asks the other side about a run that may not be called again because its
@@ -43,12 +44,12 @@ func (d *delivery) inquire() (again bool, err error) {
 		// Cleared a moment ago and unknown again: another run of the case is at work.
 		return false, &handBack{at: d.m.now().Add(time.Second)}
 	}
+	if !d.probing && d.m.breakers.confirm(d.run) {
+		return d.letGo() // paused meanwhile: nobody is asked, and nothing dies of its key
+	}
 	looked, interrupted := d.m.lookup(d.family, d.run)
 	if interrupted {
 		return false, &handBack{at: d.m.now()}
-	}
-	if looked.Class == NotExecuted && d.run.Unheard != 0 {
-		looked.Class = Unknown // a call is still out: nobody can prove that it will not pay
 	}
 	mv := d.m.move(receipts.Reconciled, d.run)
 	mv.Result, mv.Lookup = looked, looked.Class
@@ -62,6 +63,8 @@ func (d *delivery) inquire() (again bool, err error) {
 		return false, errUnavailable
 	case errors.Is(err, ErrLostGuard):
 		return true, nil // the run changed meanwhile: the claim finds out
+	case errors.Is(err, ErrUnreadable), errors.Is(err, ErrNotFound):
+		return d.refused(err)
 	case err != nil:
 		d.run = after
 		return d.refused(err)

@@ -9,13 +9,14 @@ import (
 
 // Failure types that the manager itself gives.
 const (
-	FailurePanic       = "panic"       // the handler or the lookup panicked
-	FailureTimeout     = "timeout"     // the call took longer than its family's time limit
-	FailureInterrupted = "interrupted" // the process shut down, was lost, or was in doubt meanwhile
-	FailureUnspecified = "unspecified" // the handler failed and did not say how
+	FailurePanic        = "panic"                     // the handler or the lookup panicked
+	FailureTimeout      = receipts.FailureTimeout     // the call took longer than its family's time limit
+	FailureInterrupted  = receipts.FailureInterrupted // the process shut down, was lost, or was in doubt meanwhile
+	FailureUnrecordable = "unrecordable"              // the outcome has values that can't be written
+	FailureUnspecified  = "unspecified"               // the handler failed and did not say how
 )
 
-// ReasonProbe marks the end of an attempt that a pulled brake let through.
+// ReasonProbe marks the end of an attempt that an open circuit breaker let through, and that spent nothing.
 const ReasonProbe = "probe"
 
 // ending is how an attempt ends: the part of a Move that is decided.
@@ -54,6 +55,9 @@ func decide(run Run, res Result, looked *Result, now time.Time) (end ending, ask
 
 // nothingPaid reports whether it is proven that no attempt has moved money.
 func nothingPaid(run Run, res Result) bool {
+	if !run.MovesMoney() {
+		return res.Class != Executed
+	}
 	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 

@@ -77,6 +77,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			c.run.Operation = [32]byte{1}
 			got, ask := decide(c.run, c.res, c.looked, noon)
 			if ask != c.ask {
 				t.Errorf("ask %v, want %v", ask, c.ask)
@@ -85,6 +86,23 @@ func TestDecide(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Of a run that moves no money an unknown outcome is a failure: nobody is asked, and who
+// asked for it to be cancelled is heard.
+func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
+	t.Parallel()
+	if end, ask := decide(Run{BudgetSpent: 2}, vague, nil, noon); ask || end.fact != receipts.DeadLettered {
+		t.Errorf("%+v, %v", end, ask)
+	}
+	if end, ask := decide(Run{Class: Unknown, UnknownOpen: 1, CancelAsked: true}, vague, nil, noon); ask || end.fact != receipts.Cancelled {
+		t.Errorf("%+v, %v", end, ask)
+	}
+	waiting := in(Scheduled)
+	waiting.Operation, waiting.Class, waiting.UnknownOpen = [32]byte{}, Unknown, 1
+	if got, err := (Move{Fact: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // delivery carries one run as far as one asynq task can: through its attempts and
@@ -25,7 +27,7 @@ type delivery struct {
 	doubt     chan struct{}   // closed when a claim has been in doubt for too long
 	doubtOnce sync.Once
 	asked     bool // the key had expired, and a lookup cleared the run since
-	probing   bool // claims for the brake's sake, though the brake is pulled
+	probing   bool // claims though the circuit breaker is open, which let it through
 }
 
 // death makes asynq archive the task as the mirror of a dead letter.
@@ -57,7 +59,7 @@ func (d *delivery) carry() error {
 		if err := d.m.admit(); err != nil {
 			return err
 		}
-		started, err := d.claim()
+		claim, err := d.claim()
 		if err != nil {
 			d.m.slots.release()
 			if again, err := d.refused(err); !again {
@@ -65,8 +67,7 @@ func (d *delivery) carry() error {
 			}
 			continue
 		}
-		done := d.m.attempt(d.calls, d.family, d.run, started)
-		d.m.slots.release()
+		done := d.m.attempt(d.calls, d.family, d.run, claim)
 		if more, err := d.conclude(done); !more {
 			return err
 		}
@@ -102,12 +103,20 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 	return false, nil
 }
 
+// callsOutPause is after what time a run is tried again that has too many calls out.
+const callsOutPause = time.Minute
+
 // refused answers a claim that did not come about. It reports true when the run
 // may be claimed now.
 func (d *delivery) refused(cause error) (again bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
 		err := d.m.pause(d.run, d.own.wake)
+		return err == nil, err
+	case errors.Is(cause, ErrBeforeFirstCall):
+		first := d.run
+		first.DueAt = first.FirstSentAt
+		err := d.m.pause(first, d.own.wake)
 		return err == nil, err
 	case errors.Is(cause, ErrDead):
 		// A letter that was forked, purged or reconciled needs no mirror. An open one gets
@@ -118,9 +127,20 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		}
 		return false, nil
 	case errors.Is(cause, ErrBraked):
-		return d.park()
+		return d.letGo()
+	case errors.Is(cause, ErrCallsOut):
+		return false, &handBack{at: d.m.now().Add(callsOutPause)}
+	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
+		return false, &handBack{at: d.m.now().Add(unreadablePause)}
+	case errors.Is(cause, ErrUnrecordable):
+		return false, d.bury(cause)
 	case errors.Is(cause, ErrKeyExpired):
+		if d.m.breakers.pauses(d.run) {
+			return d.letGo() // to be asked about once the target answers
+		}
 		return d.inquire()
+	case errors.Is(cause, ErrRequestAltered):
+		return d.condemn(cause)
 	case errors.Is(cause, ErrSessionLost):
 		return false, errUnavailable // the next beat finds out, and begins a new session
 	case errors.Is(cause, ErrNotFound):
@@ -135,12 +155,30 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 	return false, &handBack{at: d.m.now().Add(time.Minute)}
 }
 
-// park lets go of a run whose brake is pulled: its bell is acknowledged, and whoever
-// eases the brake rings again. It reports true when the run may be claimed after all.
-func (d *delivery) park() (again bool, err error) {
-	if !d.m.brakes.confirm(d.run) {
+// bury ends a run that can't be claimed, for the values of it: a person has to look.
+func (d *delivery) bury(cause error) error {
+	mv := d.m.move(receipts.DeadLettered, d.run)
+	mv.Reason, mv.Result.Failure = ReasonUnrecordable, unrecordable(Result{}, cause)
+	after, err := d.m.write(d.family, mv)
+	if err != nil {
+		d.m.log.Error("a run can neither be claimed nor ended", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
+		return &handBack{at: d.m.now().Add(time.Minute)}
+	}
+	d.run = after
+	return mirror(after)
+}
+
+// letGo lets go of a run that a circuit breaker pauses: its notification is acknowledged,
+// and whoever closes the breaker notifies again. It reports true when the run may be
+// claimed after all.
+func (d *delivery) letGo() (again bool, err error) {
+	if !d.m.breakers.confirm(d.run) {
 		return true, nil
 	}
-	d.m.brakes.parked.Add(1)
+	if err := d.m.breakers.tell(d.m.life, d.run); err != nil {
+		d.m.log.Warn("a run that is paused is brought again, until its tenant's trail says so", zap.Stringer("run", d.run.ID), zap.Error(err))
+		return false, &handBack{at: d.m.now().Add(time.Second)}
+	}
+	d.m.breakers.paused.Add(1)
 	return false, nil
 }

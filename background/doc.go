@@ -23,10 +23,24 @@
 //   - An attempt that ends without a clear answer ends as unknown, never as failed,
 //     and no letter is opened for it before Family.Lookup was asked.
 //   - A live run that is due and has no bell gets a new one.
-//   - Once a brake is pulled no claim of its target begins, in any process, but for one
-//     probe a second; what is parked needs no bell and is let go in order, and
-//     while it is a crowd it spends nothing.
+//   - Once a circuit breaker is open no claim of its target begins, in any process, but
+//     for what its leader lets through; what is paused needs no notification, is notified
+//     again when the breaker closes, and spends nothing while no answer shows that the
+//     target works.
 //
-// The package imports asynq, go-redis, zap, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
+// A circuit breaker is of a target over all tenants, for one tenant's traffic is too thin
+// to tell; people may open one for a single tenant too. Each process judges by its own
+// attempts (failureWindow) and opens it for all, through one row and its version. While it
+// is open one process leads: it lets runs through (probing), naming them in the row, which
+// the claim's guard reads. Whoever steps the version leads; a leader that steps no more is
+// replaced. failureWindow and probing are pure, and a model is their test.
+//
+// The receipts of a breaker over all tenants belong to no tenant: each move is in the
+// trail of the tenant "*", in the commit of the move. Besides, each tenant sees its own
+// evidence: before a notification of its run is acknowledged because the breaker pauses
+// the run, or a probe of it is made, its own trail says so, once an opening; and once the
+// breaker is closed, that it is over.
+//
+// The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API, retrypolicy, receipts and internal/failpoint. It MUST NOT
 // know of SQL, of settlements and money's rules, or of any face.
 package background

@@ -1,10 +1,11 @@
 package background
 
 import (
-	"github.com/redis/go-redis/v9"
-
 	"context"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // For tests in package background_test.
@@ -13,7 +14,6 @@ var NewPipelined = newPipelined
 // InterruptsCall makes a call as an attempt does and tells whether it was cut short.
 func InterruptsCall(calls context.Context, fn func(context.Context) Result) bool {
 	m := &Manager{graceOver: make(chan struct{}), crew: newCrew()}
-	m.cfg.Now = time.Now
 	defer m.crew.close()
 	return m.bounded(calls, time.Minute, fn).interrupted
 }
@@ -39,5 +39,15 @@ func Crowd(m *Manager) (end func()) {
 		for range cap(m.beside) {
 			<-m.beside
 		}
+	}
+}
+
+// Suspend makes a manager take its machine for one that was suspended for as long as
+// asleep says, in nanoseconds. Call it before Run.
+func Suspend(m *Manager, asleep *atomic.Int64) {
+	m.clocks = func() instant {
+		i := readClocks()
+		i.boot += time.Duration(asleep.Load())
+		return i
 	}
 }

@@ -10,6 +10,16 @@ type Attempt struct {
 	Run       Run // after the claim
 	Number    int // from 1
 	StartedAt time.Time
+	// Fresh reports whether the call may still be made: nil, or ErrStale once the claim is
+	// older than CallBound or the attempt has ended. A handler asks as late as it can, best
+	// when all but the last byte of its request has left, for its process may have stood
+	// still since the claim, and others may have executed or decided the opposite. Once
+	// refused it sends no more and answers NotExecuted: the attempt then ends as
+	// interrupted and spends nothing.
+	Fresh func() error
+	// NotAfter is when nobody waits for the answer any more: whoever is called is to
+	// execute nothing then.
+	NotAfter time.Time
 }
 
 // Family is a kind of task: what runs, and how its moves are recorded.
@@ -24,13 +34,15 @@ type Family interface {
 	// Handle does the work once. It may panic; it should honour ctx.
 	Handle(ctx context.Context, a Attempt) Result
 	// Lookup asks the other side what became of the run. Class is Unknown when it
-	// can't tell or there is nobody to ask.
+	// can't tell or there is nobody to ask. NotExecuted is final: it is answered only when
+	// nothing was executed and no call can be any more, those of Run.OutstandingCalls
+	// included.
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
-	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst,
-	// ErrSessionLost, ErrBraked or ErrNotFound. A move that is already recorded is answered as if it had just
-	// been.
+	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst,
+	// ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
+	// move that is already recorded is answered as if it had just been.
 	Record(ctx context.Context, m Move) (Run, error)
 }
 
@@ -38,8 +50,8 @@ type Family interface {
 type Ledger interface {
 	// Find reads a run. ErrNotFound when there is none.
 	Find(ctx context.Context, id RunID) (Run, error)
-	// Waiting lists live runs that are due at the given time and not parked by a
-	// brake, oldest first, strictly after the cursor: of each at least its ids, tenant,
+	// Waiting lists live runs that are due at the given time and not paused by a
+	// circuit breaker, oldest first, strictly after the cursor: of each at least its ids, tenant,
 	// family, queue, target, state, letter, attempt, bell and due time.
 	Waiting(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
 	// Ring raises the bell number of each run that still has the number given and
@@ -48,20 +60,30 @@ type Ledger interface {
 
 	// Enlist makes a session known. Claims name it.
 	Enlist(ctx context.Context, s Session) error
-	// Beat raises the session's counter. alive is false when the session was
-	// declared lost or is not known: its process claims nothing more under it.
-	Beat(ctx context.Context, id SessionID) (alive bool, err error)
+	// Beat raises the session's counter, and keeps by how much the ledger's clock is later
+	// than that of the process where that is known. alive is false when the session was
+	// declared lost or is not known: its process claims nothing more under it, and now says
+	// nothing.
+	Beat(ctx context.Context, id SessionID, offset *time.Duration) (alive bool, now ClockReading, err error)
+	// Clock reads the clock that all processes go by.
+	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.
 	Sessions(ctx context.Context) ([]Session, error)
 	// Bury declares a session lost if its counter is still the one given, and
 	// reports whether it is lost now.
 	Bury(ctx context.Context, s Session) (bool, error)
-	// Orphans lists running runs that were claimed under a session.
+	// Orphans lists running runs that were claimed under a session, but those that this
+	// program can't read.
 	Orphans(ctx context.Context, id SessionID, limit int) ([]Run, error)
-	// Dismiss forgets a session under which nothing runs any more.
+	// MissingSessions goes through up to limit live runs, strictly after the cursor, and
+	// returns the sessions that running ones of them name and that are not known; and where
+	// to go on, the zero cursor at the end.
+	MissingSessions(ctx context.Context, after Cursor, limit int) ([]SessionID, Cursor, error)
+	// Dismiss forgets a session under which nothing runs any more, also no run that is
+	// just being claimed.
 	Dismiss(ctx context.Context, id SessionID) error
 
-	BrakeLedger
+	BreakerStore
 	MirrorLedger
 }
 

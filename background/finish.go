@@ -21,16 +21,17 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 		if pause > 0 && !sleep(m.life, pause) {
 			return run, errClosed
 		}
-		end, ask := m.ending(run, done, looked)
+		now := m.now()
+		end, ask := m.ending(run, done, looked, now)
 		if ask {
-			answer, cut := m.lookup(f, run)
+			answer, cut := m.lookup(f, asked(run, done))
 			if cut {
 				done.interrupted = true
 			}
-			looked = &answer
-			end, _ = m.ending(run, done, looked)
+			looked, now = &answer, m.now()
+			end, _ = m.ending(run, done, looked, now)
 		}
-		after, err := m.write(f, m.endMove(run, end, done))
+		after, err := m.record(f, m.endMove(run, end, done, now))
 		switch {
 		case err == nil:
 			return m.settleKnown(f, after, end.result)
@@ -47,11 +48,27 @@ func (m *Manager) finish(f Family, run Run, done call) (Run, error) {
 	}
 }
 
+// record writes how an attempt ended, in a narrower form where the values of it can't be
+// written: so the outcome of one run never keeps the process from the others.
+func (m *Manager) record(f Family, mv Move) (Run, error) {
+	after, err := m.insist(f, mv)
+	for form := 1; errors.Is(err, ErrUnrecordable); form++ {
+		m.unrecordable.Add(1)
+		m.log.Error("what became of an attempt can't be recorded as it is, its run is left to a person", zap.Stringer("run", mv.Run.ID),
+			zap.Int("attempt", mv.Run.Attempt), zap.String("class", string(mv.Result.Class)), zap.Int64("moved", mv.Result.Moved), zap.Error(err))
+		if form > narrowest && !sleep(m.life, unreadablePause) {
+			return Run{}, errClosed
+		}
+		after, err = m.insist(f, mv.narrowed(m.cfg.NewID(), form, err))
+	}
+	return after, err
+}
+
 // tell records what a call told whose attempt somebody else had ended, as when this
 // process stood still for so long that it was declared lost: if it paid, that is a
-// fact all the same.
+// fact all the same, and so it is if nothing was sent.
 func (m *Manager) tell(f Family, run Run, done call) {
-	if done.interrupted || done.late != nil || done.result.Class == Unknown {
+	if done.interrupted && !done.result.Unsent || done.late != nil || done.result.Class == Unknown {
 		return
 	}
 	late := make(chan Result, 1)
@@ -60,23 +77,31 @@ func (m *Manager) tell(f Family, run Run, done call) {
 	m.awaitLate(f, run, late)
 }
 
-// ending decides, or interrupts. While a call of the run is still out, nobody can
-// prove that it will not pay.
-func (m *Manager) ending(run Run, done call, looked *Result) (ending, bool) {
-	if done.interrupted {
-		return interrupted(run, done.result, m.now()), false
+// asked is a run as a lookup is to see it: the call of an attempt that does not wait for
+// it any more is outstanding.
+func asked(run Run, done call) Run {
+	if done.late != nil {
+		return run.withCallOut(run.Attempt)
 	}
-	if looked != nil && looked.Class == NotExecuted && (done.late != nil || run.Unheard != 0) {
-		looked = &Result{Class: Unknown}
-	}
-	if done.probe {
-		return probed(run, done.result, looked, m.now())
-	}
-	return decide(run, done.result, looked, m.now())
+	return run
 }
 
-func (m *Manager) endMove(run Run, end ending, done call) Move {
+// ending decides, or interrupts.
+func (m *Manager) ending(run Run, done call, looked *Result, now time.Time) (ending, bool) {
+	if done.interrupted {
+		return interrupted(run, done.result, now), false
+	}
+	if done.probe {
+		return probed(run, done.result, looked, now)
+	}
+	return decide(run, done.result, looked, now)
+}
+
+// endMove is the move of an ending that was decided at a time given: it is also what the
+// time of the next attempt counts from.
+func (m *Manager) endMove(run Run, end ending, done call, now time.Time) Move {
 	mv := m.move(end.fact, run)
+	mv.At = now
 	mv.Spend, mv.Result, mv.Lookup, mv.Reason, mv.NextRetryAt = end.spend, end.result, end.lookup, end.reason, end.next
 	mv.Duration, mv.CallGoesOn, mv.Trace = done.took, done.late != nil, done.trace
 	return mv

@@ -84,6 +84,9 @@ func (m *Manager) Healthy() error {
 	if _, _, alive := m.session.current(); m.started.Load() && !alive {
 		return errors.Join(errNoSession, m.health.err())
 	}
+	if m.started.Load() {
+		return errors.Join(m.clock.err(), m.health.err())
+	}
 	return m.health.err()
 }
 

@@ -29,19 +29,20 @@ type Config struct {
 	Poll       time.Duration // pause of a server that found its queues empty; an idle queue is asked once in two, every 50ms where all bells are heard; 5ms
 	Grace      time.Duration // what attempts in flight are given at shutdown; 10s
 	SweepEvery time.Duration // how often the sweeper looks; 1s
-	BeatEvery  time.Duration // how often this process shows that it lives; 1s
-	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 10s
-	LostAfter  time.Duration // a process that stands still for this long is lost; 15s, more than BeatGrace
+	LostAfter  time.Duration // a process that stands still for this long is lost; 15s
+	BeatEvery  time.Duration // how often this process shows that it lives; LostAfter/15
+	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
 	Recoveries int           // attempts of a run that may be lost with their workers; 5
-	Brake      BrakeRule     // when brakes pull themselves, and how they are let go
+	Breaker    BreakerRule   // when circuit breakers open by themselves, and how they probe
 
-	Worker  string                  // name of this process in receipts; "worker"
-	Logger  *zap.Logger             // nothing is logged when nil
-	Now     func() time.Time        // time.Now
-	Tracer  trace.TracerProvider    // nothing is traced when nil
-	NewID   func() uuid.UUID        // ids of moves and tokens of claims; random
-	OnMove  func(m Move, after Run) // called after each commit; it must not block
-	OnBrake func(now Brake)         // called after this process pulled or released a brake; it must not block
+	Worker    string                  // name of this process in receipts; "worker"
+	Logger    *zap.Logger             // nothing is logged when nil
+	Now       func() time.Time        // of this machine, measured against the ledger's; time.Now
+	Simulated bool                    // Now is a simulation's: it is gone by as it is, and never measured
+	Tracer    trace.TracerProvider    // nothing is traced when nil
+	NewID     func() uuid.UUID        // ids of moves and tokens of claims; random
+	OnMove    func(m Move, after Run) // called after each commit; it must not block
+	OnBreaker func(now Breaker)       // called after this process moved a circuit breaker; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
@@ -56,20 +57,24 @@ type Manager struct {
 	client    *asynq.Client
 	inspector *asynq.Inspector
 
-	slots   *slots
-	engaged *engagements
-	waker   *waker
-	health  *health
-	promote *promoter
-	sweep   *sweeper
-	session *session
-	observe *observer
-	mirrors *mirrors
-	tracing tracing
-	brakes  *brakes
-	braker  *braker
+	slots       *slots
+	engaged     *engagements
+	waker       *waker
+	health      *health
+	clock       *clock
+	clocks      func() instant
+	pausing     *claimPause
+	promote     *promoter
+	sweep       *sweeper
+	session     *session
+	observe     *observer
+	mirrors     *mirrors
+	tracing     tracing
+	breakers    *breakers
+	breakerLoop *breakerLoop
 
 	waiting, abandoned atomic.Int64
+	unrecordable       atomic.Uint64
 	running            atomic.Int64
 
 	started   atomic.Bool
@@ -111,18 +116,21 @@ func New(cfg Config) (*Manager, error) {
 		slots:     newSlots(cfg.Slots),
 		engaged:   newEngagements(),
 		health:    newHealth(cfg.Logger),
+		clock:     &clock{wall: cfg.Now, simulated: cfg.Simulated},
+		clocks:    readClocks,
 		stop:      make(chan struct{}),
 		graceOver: make(chan struct{}),
 		stopped:   make(chan struct{}),
 		crew:      newCrew(),
 	}
+	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.mislaid
 	unanswered{m.sweep.mislaid}.watch(client)
 	m.tracing = newTracing(cfg.Tracer)
-	m.brakes, m.braker = newBrakes(m), newBraker(m)
+	m.breakers, m.breakerLoop = newBreakers(m), newBreakerLoop(m)
 	m.life, m.end = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -151,11 +159,11 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.Poll, 5*time.Millisecond)
 	positive(&c.Grace, 10*time.Second)
 	positive(&c.SweepEvery, time.Second)
-	positive(&c.BeatEvery, time.Second)
-	positive(&c.BeatGrace, 10*time.Second)
 	positive(&c.LostAfter, 15*time.Second)
+	positive(&c.BeatEvery, c.LostAfter/15)
+	positive(&c.BeatGrace, 2*c.LostAfter/3)
 	positive(&c.Recoveries, 5)
-	c.Brake.normalise()
+	c.Breaker.normalise()
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
@@ -178,7 +186,7 @@ func positive[T int | time.Duration](v *T, def T) {
 }
 
 // now is the time as it is recorded: UTC, in whole microseconds.
-func (m *Manager) now() time.Time { return m.cfg.Now().UTC().Truncate(time.Microsecond) }
+func (m *Manager) now() time.Time { return m.clock.now().UTC().Truncate(time.Microsecond) }
 
 // Run delivers until ctx ends or Close is called, then shuts down: it stops
 // claiming, lets go of runs that wait, gives attempts in flight the grace, and
@@ -218,7 +226,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	organs.Go(func() { m.sweep.run(working) })
 	organs.Go(func() { m.observe.run(working) })
 	organs.Go(func() { m.mirrors.run(working) })
-	probes.Go(func() { m.braker.run(working) })
+	probes.Go(func() { m.breakerLoop.run(working) })
 
 	select {
 	case <-ctx.Done():

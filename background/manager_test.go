@@ -57,6 +57,7 @@ func (h *house) config() background.Config {
 	return background.Config{
 		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr()}, Ledger: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
+		Breaker: background.BreakerRule{Off: true}, // handlers fail on purpose; tests of the breaker turn it on
 	}
 }
 
@@ -77,6 +78,12 @@ func (h *house) start(change ...func(*background.Config)) *worker {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return h.run(m)
+}
+
+// run runs a manager until the test ends.
+func (h *house) run(m *background.Manager) *worker {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -23,6 +23,8 @@ type Result struct {
 	Moved      int64         // minor units that were moved; 0 for families that move no money
 	Reference  string        // the other side's name of the effect
 	Failure    *Failure      // nil exactly when Class is Executed
+
+	Unsent bool // the claim was too old before anything whole was sent; set by the manager alone
 }
 
 // Reason codes of a death.
@@ -32,6 +34,8 @@ const (
 	ReasonNonRetryableType = "non_retryable_type"
 	ReasonOutcomeUnknown   = "outcome_unknown"
 	ReasonPoisonPill       = "poison_pill"
+	ReasonUnrecordable     = "unrecordable" // what became of it can't be written as it is: see its failure
+	ReasonRequestAltered   = "request_altered"
 )
 
 // Spend says which budget the end of an attempt takes from.
@@ -54,16 +58,17 @@ type Move struct {
 	At     time.Time
 	Worker string
 
-	Token       Token          // AttemptStarted: the token of the new claim
-	Session     SessionID      // AttemptStarted: of the process that claims
-	Bars        func(Run) bool // AttemptStarted: whether the brake keeps the run from being claimed; nil for a probe
-	Spend       Spend          // how an attempt ended
-	Result      Result         // how an attempt ended; what came late; what a lookup found
-	Lookup      Class          // what a lookup said before the move was made; empty when none was asked
-	Reason      string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
-	NextRetryAt time.Time      // RetryScheduled, AttemptInterrupted
-	Duration    time.Duration
-	CallGoesOn  bool   // the attempt ends while its call has not come back
-	Actor       string // who asked; empty means the worker itself
-	Trace       string // W3C id of the trace that the attempt is part of; empty when it is part of none
+	Token           Token          // AttemptStarted: the token of the new claim
+	Session         SessionID      // AttemptStarted: of the process that claims
+	Bars            func(Run) bool // AttemptStarted: whether a circuit breaker keeps the run from being claimed; nil for a probe
+	Spend           Spend          // how an attempt ended
+	Result          Result         // how an attempt ended; what came late; what a lookup found
+	Lookup          Class          // what a lookup said before the move was made; empty when none was asked
+	Reason          string         // DeadLettered: reason code. Cancelled: the asker's words. RetryScheduled: ReasonProbe or empty
+	NextRetryAt     time.Time      // RetryScheduled, AttemptInterrupted
+	Duration        time.Duration
+	CallGoesOn      bool   // the attempt ends while its call has not come back
+	CallOutstanding bool   // Reconciled: whoever found it knows of calls that may be on their way
+	Actor           string // who asked; empty means the worker itself
+	Trace           string // W3C id of the trace that the attempt is part of; empty when it is part of none
 }

@@ -18,6 +18,9 @@ const (
 	dismissAfter = 30 * time.Second
 )
 
+// ObserverActor begins the actor of receipts about attempts whose worker was lost.
+const ObserverActor = "observer:"
+
 // observer watches the sessions of all processes. One whose counter stands still
 // for LostAfter on this process's own monotonic clock is declared lost; the clocks
 // of two machines are never compared. The attempts that ran under it end as
@@ -26,8 +29,9 @@ const (
 // A lost session is kept, and looked through, until every claim that was on its
 // way when it was declared lost must have come or gone.
 type observer struct {
-	m    *Manager
-	seen map[SessionID]sighting
+	m       *Manager
+	seen    map[SessionID]sighting
+	missing *missing
 }
 
 type sighting struct {
@@ -36,7 +40,9 @@ type sighting struct {
 	lost  bool
 }
 
-func newObserver(m *Manager) *observer { return &observer{m: m, seen: map[SessionID]sighting{}} }
+func newObserver(m *Manager) *observer {
+	return &observer{m: m, seen: map[SessionID]sighting{}, missing: newMissing(m)}
+}
 
 func (o *observer) run(ctx context.Context) {
 	tick := time.NewTicker(o.m.cfg.BeatEvery)
@@ -64,6 +70,7 @@ func (o *observer) look(ctx context.Context) error {
 		return err
 	}
 	own, _, _ := o.m.session.current()
+	o.m.clock.compare(sessions, own)
 	now, seen := time.Now(), make(map[SessionID]sighting, len(sessions))
 	for _, s := range sessions {
 		if s.ID == own {
@@ -82,6 +89,23 @@ func (o *observer) look(ctx context.Context) error {
 		}
 	}
 	o.seen = seen
+	return o.lookForMissing(ctx, now)
+}
+
+// lookForMissing recovers what runs under sessions that are not there.
+func (o *observer) lookForMissing(ctx context.Context, now time.Time) error {
+	gone, err := o.missing.look(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		orphans, err := o.m.cfg.Ledger.Orphans(ctx, id, orphansPage)
+		if err != nil {
+			return err
+		}
+		o.m.log.Warn("runs were left under a session that is not there, they continue", zap.Stringer("session", id), zap.Int("runs", len(orphans)))
+		o.adopt(ctx, Session{ID: id, Worker: "of a session that is not there"}, orphans)
+	}
 	return nil
 }
 
@@ -132,16 +156,24 @@ func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
 	if cut || ctx.Err() != nil {
 		return
 	}
-	after, err := f.Record(ctx, o.ending(s, r, looked))
+	mv := o.ending(s, r, looked)
+	after, err := f.Record(ctx, mv)
+	for form := 1; errors.Is(err, ErrUnrecordable) && form <= narrowest; form++ {
+		o.m.unrecordable.Add(1)
+		mv = mv.narrowed(o.m.cfg.NewID(), form, err)
+		after, err = f.Record(ctx, mv)
+	}
 	switch {
 	case errors.Is(err, ErrLostGuard):
 		return // another observer was first, or the process lives and ended it
+	case errors.Is(err, ErrUnreadable):
+		return // the ledger tells of it, once; a process that can read the run ends it
 	case err != nil:
 		o.m.log.Warn("a lost attempt could not be ended yet", zap.Stringer("run", r.ID), zap.Error(err))
 		return
 	}
 	if o.m.cfg.OnMove != nil {
-		o.m.cfg.OnMove(o.ending(s, r, looked), after)
+		o.m.cfg.OnMove(mv, after)
 	}
 	if after.State.Waiting() {
 		if err := o.m.sweep.ring(ctx, []Run{after}); err != nil {
@@ -155,7 +187,7 @@ func (o *observer) recover(ctx context.Context, f Family, s Session, r Run) {
 // proves nothing: the worker may only be slow, and its call still on the way.
 func (o *observer) ending(s Session, r Run, looked Result) Move {
 	mv := o.m.move(receipts.AttemptInterrupted, r)
-	mv.Actor = "observer:" + o.m.cfg.Worker
+	mv.Actor = ObserverActor + o.m.cfg.Worker
 	mv.Result = unknown(FailureInterrupted, "the worker "+s.Worker+" was lost")
 	mv.Spend, mv.NextRetryAt, mv.CallGoesOn = SpendRecovery, mv.At, true
 	switch {

@@ -118,7 +118,7 @@ func TestTwoOutagesInOneDelivery(t *testing.T) {
 		return paid
 	})
 	h.journal.SetCalm(true)
-	w := h.start()
+	w := h.start(func(c *background.Config) { c.LostAfter = 2 * time.Minute }) // no claim grows too old meanwhile
 	h.journal.SetDown(outage)
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 500 * time.Millisecond })
 	i := h.inspector()

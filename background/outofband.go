@@ -55,8 +55,8 @@ func (m *Manager) confirm(ctx context.Context, seen Run, what string) {
 		return
 	}
 	same := now.State == seen.State && now.Attempt == seen.Attempt && now.Bell == seen.Bell && now.Letter == seen.Letter
-	if !same || m.engaged.has(now.ID) || what == BellRemoved && m.brakes.confirm(now) {
-		return // in the last case it is parked, as far as is known, and has no task
+	if !same || m.engaged.has(now.ID) || what == BellRemoved && m.breakers.pausedLately(now) {
+		return // in the last case it is or was paused, and has no task
 	}
 	m.notice(ctx, now, what)
 }

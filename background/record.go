@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -16,11 +18,12 @@ const (
 	writePauseMax = time.Second
 )
 
-// answered reports whether the journal answered a move; else it is not known
+// Answered reports whether the journal answered a move; else it is not known
 // whether the move was written.
-func answered(err error) bool {
+func Answered(err error) bool {
 	for _, known := range []error{
-		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrNotFound, ErrUnknownFamily,
+		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
+		ErrUnreadable, ErrUnrecordable,
 	} {
 		if errors.Is(err, known) {
 			return true
@@ -36,7 +39,7 @@ func (m *Manager) write(f Family, mv Move) (Run, error) {
 	pause, troubled := writePauseMin, false
 	for {
 		after, err := f.Record(m.life, mv)
-		if answered(err) {
+		if Answered(err) {
 			if troubled {
 				m.health.settled()
 			}
@@ -60,6 +63,28 @@ func (m *Manager) write(f Family, mv Move) (Run, error) {
 		pause = min(2*pause, writePauseMax)
 	}
 }
+
+// insist writes a move of which this process alone knows what it tells. One of a run that
+// it can't read is tried again every unreadablePause: a program that can read the run may
+// make it readable. Nothing else of the process waits for that.
+func (m *Manager) insist(f Family, mv Move) (Run, error) {
+	for told := false; ; told = true {
+		after, err := m.write(f, mv)
+		if !errors.Is(err, ErrUnreadable) {
+			return after, err
+		}
+		if !told {
+			m.log.Error("what became of a run is known and can't be written, for this program can't read the run; trying on",
+				zap.Stringer("run", mv.Run.ID), zap.String("fact", string(mv.Fact)), zap.String("class", string(mv.Result.Class)), zap.Error(err))
+		}
+		if !sleep(m.life, unreadablePause) {
+			return Run{}, errClosed
+		}
+	}
+}
+
+// unreadablePause is after what time a run is tried again that this program can't read.
+const unreadablePause = time.Minute
 
 // sleep pauses; it reports false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -1,6 +1,7 @@
 package background
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -75,11 +76,15 @@ type Run struct {
 	Family    string
 	RetryKey  string
 	Queue     string // asynq queue that its bells ring in, chosen once at submit
-	Target    string // whom the executor calls; brakes are per target
+	Target    string // whom the executor calls; circuit breakers are per target
 	Parent    RunID  // the run that this one is a fork of
 	Policy    retrypolicy.Policy
 	Payload   []byte   // what the handler is given; the stored request bytes for settlements
 	Operation [32]byte // operation key; zero for families that move no money
+
+	// Terms are what the receipt of its submission says of it; nil when they were not read,
+	// zero when no receipt submits it. Others read them as well: they are not changed.
+	Terms *receipts.Terms
 
 	State        State
 	Letter       Letter
@@ -90,8 +95,7 @@ type Run struct {
 	Token        Token
 	Session      SessionID // of the process that made the last claim
 	LastMove     MoveID
-	Unheard      uint64 // attempts that ended while their call went on, a bit each; see Attempted
-	CancelAsked  bool   // asked for while an attempt ran; decided at its end
+	CancelAsked  bool // asked for while an attempt ran; decided at its end
 	CancelBy     string
 	CancelReason string
 	DueAt        time.Time // no attempt starts before it
@@ -100,6 +104,10 @@ type Run struct {
 	Reason       string    // reason code of the death
 	Failure      *Failure  // the last one
 
+	// OutstandingCalls are the numbers of the attempts that ended while their call went on,
+	// ascending; nil when there are none. It is shared between copies and never changed in place.
+	OutstandingCalls []int
+
 	UnknownOpen int       // unresolved unknown attempts of the case
 	FirstSentAt time.Time // first claim under the present operation key
 }
@@ -107,6 +115,36 @@ type Run struct {
 // Holds reports whether the run occupies its retry key and its case.
 func (r Run) Holds() bool { return r.State.Live() || r.Letter == LetterOpen }
 
-// Attempted is the bit of an attempt in Run.Unheard. Attempts far apart share one,
-// which can only make a call seem to be out that is not.
-func Attempted(attempt int) uint64 { return 1 << (max(attempt-1, 0) % 63) }
+// MovesMoney reports whether the run executes something that must not be repeated blindly.
+// Of a run that moves none, an unknown outcome is a failure like any other.
+func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
+
+// MaxOutstandingCalls is how many calls of one run may be out. A run that has as many is
+// not claimed until one comes back.
+const MaxOutstandingCalls = 16
+
+// CallIsOut reports whether a call of an attempt that has ended may still execute. While
+// one may, nobody can prove that nothing will be paid.
+func (r Run) CallIsOut() bool { return len(r.OutstandingCalls) > 0 }
+
+// withCallOut returns the run with the call of one more attempt outstanding.
+func (r Run) withCallOut(attempt int) Run {
+	if at, known := slices.BinarySearch(r.OutstandingCalls, attempt); !known {
+		r.OutstandingCalls = slices.Insert(slices.Clone(r.OutstandingCalls), at, attempt)
+	}
+	return r
+}
+
+// withCallBack returns the run without the call of an attempt, and whether it was outstanding.
+func (r Run) withCallBack(attempt int) (Run, bool) {
+	at, known := slices.BinarySearch(r.OutstandingCalls, attempt)
+	switch {
+	case !known:
+		return r, false
+	case len(r.OutstandingCalls) == 1:
+		r.OutstandingCalls = nil
+	default:
+		r.OutstandingCalls = slices.Delete(slices.Clone(r.OutstandingCalls), at, at+1)
+	}
+	return r, true
+}

@@ -33,7 +33,7 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 	})
 	h.journal.SetCalm(true)
 	busy := func(c *background.Config) {
-		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Brake.Off = 1, 12, 1, 100*time.Millisecond, true
+		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Breaker.Off = 1, 12, 1, 100*time.Millisecond, true
 	}
 	a := h.start(busy)
 	breaks := &breaking{addr: h.redis.Addr()}

@@ -19,6 +19,8 @@ type Session struct {
 	StartedAt time.Time
 	Beat      int64 // rises while the process lives
 	Lost      bool  // an observer saw it stand still for too long
+
+	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
 
 // session keeps this process known to the ledger. A process that can't show its
@@ -71,19 +73,29 @@ func (s *session) beat(ctx context.Context) {
 	defer cancel()
 	id, _, _ := s.current()
 	if id == (SessionID{}) {
-		s.enlist(ctx)
-		return
+		if s.enlist(ctx); !s.known() {
+			return
+		}
+		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
-	switch alive, err := s.m.cfg.Ledger.Beat(ctx, id); {
+	sent := monotonic()
+	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, id, s.m.clock.offset()); {
 	case err != nil:
 		s.doubt(err)
 	case alive:
+		s.m.clock.observe(sent, now)
 		s.show()
 	default:
 		s.m.log.Error("this process was declared lost; its calls are cancelled and it begins a new session", zap.Stringer("session", id))
 		s.drop()
 		s.enlist(ctx)
 	}
+}
+
+func (s *session) known() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id != (SessionID{})
 }
 
 func (s *session) enlist(ctx context.Context) {

@@ -22,15 +22,16 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (f *frozen) Beat(ctx context.Context, id background.SessionID) (bool, error) {
+func (f *frozen) Beat(ctx context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
 	if f.still.Load() {
-		return true, nil
+		now, err := f.Clock(ctx)
+		return true, now, err
 	}
-	return f.Journal.Beat(ctx, id)
+	return f.Journal.Beat(ctx, id, offset)
 }
 
 func quick(c *background.Config) {
-	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
+	c.BeatEvery, c.BeatGrace, c.LostAfter, c.SweepEvery = 20*time.Millisecond, 200*time.Millisecond, 1500*time.Millisecond, 50*time.Millisecond
 }
 
 // A worker that stands still in the middle of a call is declared lost; the run

@@ -2,16 +2,27 @@ package background
 
 import "time"
 
+const (
+	// slowCall is for how long a call holds its slot: one that takes longer is waited for
+	// without, so that calls which hang keep nobody else waiting.
+	slowCall = time.Second
+	// callsPerSlot bounds the calls that are out in all, those without a slot included.
+	callsPerSlot = 4
+)
+
 // admitPatience is for how long a delivery waits for the journal to come back
 // before it is handed back.
 const admitPatience = time.Second
 
 // slots bounds how many handlers are called at one time. A run that waits for
 // its next attempt holds none.
-type slots struct{ free chan struct{} }
+type slots struct {
+	free   chan struct{}
+	beyond chan struct{} // full of calls that have left their slot
+}
 
 func newSlots(n int) *slots {
-	s := &slots{free: make(chan struct{}, n)}
+	s := &slots{free: make(chan struct{}, n), beyond: make(chan struct{}, (callsPerSlot-1)*n)}
 	for range n {
 		s.free <- struct{}{}
 	}
@@ -35,6 +46,33 @@ func (s *slots) take(stop <-chan struct{}) bool {
 
 func (s *slots) release() { s.free <- struct{}{} }
 
+// during says that a call is made in a slot that was taken, until what it returns is
+// called: that gives the slot back, if the call has not left it before.
+func (s *slots) during() (over func()) {
+	ended, left := make(chan struct{}), make(chan bool, 1)
+	slow := time.AfterFunc(slowCall, func() {
+		select {
+		case s.beyond <- struct{}{}:
+			s.release()
+			left <- true
+		case <-ended:
+			left <- false
+		}
+	})
+	return func() {
+		if slow.Stop() {
+			s.release()
+			return
+		}
+		close(ended)
+		if <-left {
+			<-s.beyond
+		} else {
+			s.release()
+		}
+	}
+}
+
 // admit takes a slot for a delivery while evidence can be written. Its error says
 // when asynq should bring the run again.
 func (m *Manager) admit() error {
@@ -48,6 +86,14 @@ func (m *Manager) admit() error {
 		if _, _, alive := m.session.current(); !alive {
 			m.slots.release()
 			return errUnavailable
+		}
+		if m.clock.err() != nil {
+			m.slots.release()
+			return errUnavailable // another process, whose clock is right, may take it
+		}
+		if left := m.pausing.remaining(); left > 0 {
+			m.slots.release()
+			return &handBack{at: m.now().Add(left)}
 		}
 		if m.Healthy() == nil {
 			return nil

@@ -1,31 +1,53 @@
 package background
 
+import "time"
+
 // Stats are counts of one process.
 type Stats struct {
 	Running       int    // handlers being called
 	Waiting       int    // runs waiting in place for their next attempt
 	Abandoned     int    // calls that outlived their attempt and have not answered yet
 	WriteFailures uint64 // failed tries to write a move, since the start
-	Braked        int    // brakes that are not released
-	Parked        uint64 // deliveries let go of because a brake was pulled, since the start
+	StaleClaims   uint64 // claims that were too old to be called on, since the start
+	Braked        int    // circuit breakers that are not closed
+	Parked        uint64 // deliveries let go of because a circuit breaker was open, since the start
+	Stalled       int    // circuit breakers behind which runs wait, and no new case comes to ask
+	StalledRuns   int    // runs that wait behind those
 	Rung          uint64 // bells rung again by the sweeper, since the start
 	Unmirrored    uint64 // mirrors of dead letters removed from asynq's archive, since the start
 	MirrorLooks   uint64 // times that asynq's archive was looked through, since the start
+	Unrecordable  uint64 // outcomes that could not be recorded as they were, since the start
 	Paused        int    // queues that somebody paused in asynq, as last seen
+
+	ClockOffset time.Duration // how much later the ledger's clock is than this machine's; 0 before it was measured
 }
 
 // Stats counts now.
 func (m *Manager) Stats() Stats {
+	stalled := m.breakerLoop.stalledNow()
+	runs := 0
+	for _, b := range stalled {
+		runs += b.Paused
+	}
+	var offset time.Duration
+	if known := m.clock.offset(); known != nil {
+		offset = *known
+	}
 	return Stats{
+		ClockOffset:   offset,
+		Stalled:       len(stalled),
+		StalledRuns:   runs,
 		Running:       int(m.running.Load()),
 		Waiting:       int(m.waiting.Load()),
 		Abandoned:     int(m.abandoned.Load()),
 		WriteFailures: m.health.failures.Load(),
-		Braked:        len(*m.brakes.known.Load()),
-		Parked:        m.brakes.parked.Load(),
+		StaleClaims:   m.pausing.count.Load(),
+		Braked:        len(*m.breakers.known.Load()),
+		Parked:        m.breakers.paused.Load(),
 		Rung:          m.sweep.rung.Load(),
 		Unmirrored:    m.mirrors.pruned.Load(),
 		MirrorLooks:   m.mirrors.looks.Load(),
+		Unrecordable:  m.unrecordable.Load(),
 		Paused:        len(*m.mirrors.paused.Load()),
 	}
 }

@@ -14,7 +14,7 @@ import (
 //	   ▲                 │ │ └───▶ dead_lettered (letter open)
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDead, ErrBraked, ErrLostGuard.
+// Errors: ErrNotDue, ErrDead, ErrBraked, ErrCallsOut, ErrReconcileFirst, ErrLostGuard.
 func (m Move) Apply(now Run) (Run, error) {
 	switch m.Fact {
 	case receipts.AttemptStarted:
@@ -53,6 +53,8 @@ func (m Move) claim(now Run) (Run, error) {
 		return now, ErrBraked
 	case now.DueAt.After(m.At):
 		return now, ErrNotDue
+	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
+		return now, ErrCallsOut
 	}
 	now.State, now.Attempt, now.Token, now.Session, now.LastMove = Running, now.Attempt+1, m.Token, m.Session, m.ID
 	if now.FirstSentAt.IsZero() {
@@ -61,18 +63,19 @@ func (m Move) claim(now Run) (Run, error) {
 	return now, nil
 }
 
-// hear takes the answer of an attempt that had ended without it, once.
+// hear takes the answer of an attempt that had ended without it. One that is not awaited
+// is refused with ErrLostGuard if it tells nothing new; that it paid is a fact, whoever
+// awaits it.
 func (m Move) hear(now Run) (Run, error) {
-	bit := Attempted(m.Run.Attempt)
-	if now.Unheard&bit == 0 {
+	back, awaited := now.withCallBack(m.Run.Attempt)
+	if news := m.Result.Class == Executed || m.Reason == ReasonUnrecordable; !awaited && (!news || now.Class == Executed) {
 		return now, ErrLostGuard
 	}
-	now.Unheard &^= bit
-	return m.learn(now), nil
+	return m.learn(back), nil
 }
 
 func (m Move) cancelWaiting(now Run) (Run, error) {
-	if now.Class == Unknown || now.UnknownOpen > 0 {
+	if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {
 		return now, ErrReconcileFirst
 	}
 	now.State, now.LastMove = Cancelled, m.ID
@@ -109,11 +112,13 @@ func (m Move) learn(now Run) Run {
 	case class == Executed || m.Lookup == Executed:
 		now.Class, now.UnknownOpen = Executed, 0
 	case m.Lookup == NotExecuted || m.Fact == receipts.Reconciled && class == NotExecuted:
-		now.Class, now.UnknownOpen = NotExecuted, 0
-	case class == Unknown && m.Fact != receipts.AnsweredLate:
+		now.Class, now.UnknownOpen, now.OutstandingCalls = NotExecuted, 0, nil // nothing can be on its way any more
+	case class == Unknown && (m.Fact != receipts.AnsweredLate || m.Reason == ReasonUnrecordable):
 		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
 	case class == NotExecuted && now.Class != Unknown && m.Fact != receipts.AnsweredLate:
-		now.Class = NotExecuted
+		if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {
+			now.Class = Unknown // of another run of the case
+		}
 	}
 	return now
 }
@@ -127,7 +132,7 @@ func (m Move) end(now Run) (Run, error) {
 		now.Recoveries++
 	}
 	if m.CallGoesOn {
-		now.Unheard |= Attempted(now.Attempt)
+		now = now.withCallOut(now.Attempt)
 	}
 	if m.Result.Failure != nil {
 		now.Failure = m.Result.Failure

@@ -20,13 +20,14 @@ var (
 
 // in is a run in each state, as its journal would have it.
 func in(s State) Run {
-	r := Run{State: s, Attempt: 2, Token: oldToken, DueAt: noon.Add(-time.Second), FirstSentAt: noon.Add(-time.Minute), Unheard: 1<<62 - 1}
+	r := Run{State: s, Attempt: 2, Token: oldToken, DueAt: noon.Add(-time.Second), FirstSentAt: noon.Add(-time.Minute), Operation: [32]byte{1}}
 	switch s {
 	case Pending:
 		r.Attempt, r.Token, r.FirstSentAt = 0, Token{}, time.Time{}
 	case DeadLettered:
 		r.Letter, r.DeadAt, r.Reason = LetterOpen, noon.Add(-time.Second), ReasonFinal
 	}
+	r.OutstandingCalls = []int{r.Attempt}
 	return r
 }
 

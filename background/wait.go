@@ -7,20 +7,22 @@ import "time"
 const inPlace = time.Second
 
 // pause waits until a run is due, or until it is woken because the run changed or
-// its brake was pulled.
+// its circuit breaker opened.
 // It holds no slot. A wait that is too long, and every wait at shutdown, ends with
 // a handBack: the run stays scheduled and asynq brings it again.
 func (m *Manager) pause(run Run, wake <-chan struct{}) error {
 	due := run.DueAt
-	if due.Sub(m.now()) > inPlace {
+	left := due.Sub(m.now())
+	if left > inPlace {
 		return &handBack{at: due}
 	}
+	over := time.Now().Add(left) // monotonic: no clock that is set meanwhile moves it
 	m.waiting.Add(1)
 	defer m.waiting.Add(-1)
 	for {
-		closing := m.brakes.closing()
-		left := due.Sub(m.now()) // asked again after each wake: timers and clocks err
-		if left <= 0 || m.brakes.bars(run) {
+		closing := m.breakers.closing()
+		left := time.Until(over) // asked again after each wake: timers err
+		if left <= 0 || m.breakers.bars(run) {
 			return nil
 		}
 		timer := time.NewTimer(left)

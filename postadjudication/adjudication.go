@@ -45,10 +45,16 @@ type Adjudication struct {
 // FieldError names a field of an input and what is wrong with it.
 type FieldError = settlement.FieldError
 
+// errNoTenant refuses the name that stands for all tenants where one is meant.
+var errNoTenant = &FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
+
 // Validate tells everything that is wrong with an adjudication, each a
 // *FieldError, joined.
 func (a Adjudication) Validate() error {
 	errs := []error{a.Instruction.Validate()}
+	if a.Tenant == AllTenants {
+		errs = append(errs, errNoTenant)
+	}
 	if len(a.Target) > 64 || !plainText(a.Target) {
 		errs = append(errs, &FieldError{Field: "target", Problem: "must be at most 64 bytes of plain text"})
 	}

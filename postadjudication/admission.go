@@ -29,7 +29,7 @@ type admission struct {
 
 // open decides as if the case did not exist.
 func (a admission) open() (postgres.Change, error) {
-	state, effect, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
+	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -39,7 +39,7 @@ func (a admission) open() (postgres.Change, error) {
 	}
 	run := a.newRun(a.kase, 0)
 	return postgres.Change{
-		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Commits: effect.Committed, Reserve: true,
+		Move: a.move, After: &postgres.Snapshot{Case: kase, Run: run}, Reserve: true,
 		Opens:  postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts: []receipts.Draft{a.submitted(run, kase, false)},
 	}, nil
@@ -55,65 +55,58 @@ func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
 }
 
 func (a admission) reply(s *postgres.Snapshot) Reply {
-	c, holder := &s.Case, &s.Run
+	c := &s.Case
 	switch {
 	case a.Generation < c.State.Generation:
-		return StaleGeneration
+		return StaleGeneration // or Superseded: that is in the receipts
+	case a.Generation == c.State.Generation && a.Outcome == c.State.Adjudication && a.digest == c.Content:
+		return replyAgain(s)
+	case c.State.Progression.Ended():
+		return CaseEnded
 	case a.EscrowReference != c.Reference || a.Held.Minor != c.Held || a.Held.Currency != c.Currency:
 		return EscrowMismatch
 	case a.Generation > c.State.Generation:
-		return a.replyHigher(s)
+		return replyHigher(s)
 	case a.Outcome != c.State.Adjudication:
 		return Conflicting
-	case a.digest != c.Content:
-		return RetryKeyMismatch
-	case holder.State.Live():
-		return Deduplicated
-	case c.State.Moved > 0 || c.State.Progression.Ended():
-		return AlreadyExecuted
-	case holder.State == background.DeadLettered && holder.Letter == background.LetterOpen:
-		return DeadLettered
-	case holder.UnknownOpen > 0:
-		return ReconcileFirst
-	case c.State.Progression == settlement.DisputeReady:
-		return DeadLettered
 	}
-	return Created
+	return RetryKeyMismatch
 }
 
-func (a admission) replyHigher(s *postgres.Snapshot) Reply {
+// replyAgain answers the adjudication that the case has already. It was accepted, and
+// nothing that happened since makes it one that was not; nor does it begin again.
+func replyAgain(s *postgres.Snapshot) Reply {
+	switch state, holder := &s.Case.State, &s.Run; {
+	case state.Moved > 0:
+		return AlreadyExecuted
+	case holder.State.Live():
+		return Deduplicated
+	case holder.State == background.DeadLettered && holder.Letter != background.LetterReconciled:
+		return DeadLettered
+	}
+	return Cancelled // by a person, or closed by a person's finding
+}
+
+func replyHigher(s *postgres.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Case.State.Progression.Ended():
-		return AlreadyExecuted
-	case s.Run.UnknownOpen > 0:
+	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created
 }
 
-// enter begins a new run in a case that exists. An open letter of a lower
-// generation is superseded by it.
+// enter begins the run of a higher generation in a case that exists. An open letter
+// of a lower one is superseded by it.
 func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
-	fact, higher := settlement.Adjudicated, a.Generation > s.Case.State.Generation
-	if higher {
-		fact = settlement.Readjudicated
-	}
-	state, effect, err := settlement.Apply(s.Case.State, a.event(fact))
+	state, _, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	epoch := s.Case.Epoch
-	if higher {
-		epoch = 0
-	}
 	after := *s
-	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, epoch
-	run := a.newRun(s.Case.ID, epoch)
-	if run.Operation == s.Run.Operation {
-		run.FirstSentAt = s.Run.FirstSentAt
-	}
+	after.Case.State, after.Case.Holder, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
+	run := a.newRun(s.Case.ID, 0)
 	var drafts []receipts.Draft
 	after.Run.LastMove = a.move
 	if s.Run.Letter == background.LetterOpen {
@@ -122,8 +115,8 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
 	return postgres.Change{
-		Move: a.move, Before: s, After: &after, New: &run, Commits: effect.Committed, Reserve: true,
-		Drafts: append(drafts, a.submitted(run, after.Case, higher)),
+		Move: a.move, Before: s, After: &after, New: &run, Reserve: true,
+		Drafts: append(drafts, a.submitted(run, after.Case, true)),
 	}, nil
 }
 
@@ -144,7 +137,7 @@ func (a admission) submitted(run background.Run, kase postgres.Case, higher bool
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: OperationKey(run.Operation).String(),
-		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]),
+		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: digestOf(a.request),
 		Epoch: kase.Epoch, Readjudicated: higher, Settlement: snapshotOf(kase.State),
 	}}
 }

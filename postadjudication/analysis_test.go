@@ -100,7 +100,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 func TestStatisticsTellHowLettersStand(t *testing.T) {
 	t.Parallel()
 	ahead := time.Duration(0)
-	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(ahead) } }).work()
+	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return time.Now().Add(ahead) } }).work()
 	letters := r.causes()
 	ctx := context.Background()
 	if _, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{Actor: "user:ada", Reason: "a court asks"}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -117,7 +118,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
+	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
 	if err != nil {
 		return err
 	}
@@ -183,8 +184,8 @@ func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sum
 		if e.Committed != sums[e.Reference] {
 			a.fail(InvariantEscrows, "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sums[e.Reference])
 		}
-		if e.Committed > e.Held+e.Breached {
-			a.fail(InvariantEscrows, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, e.Committed, e.Held)
+		if folded := e.Committed - e.Open; folded > e.Held+e.Breached {
+			a.fail(InvariantEscrows, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
 		}
 	}
 	return nil
@@ -211,8 +212,9 @@ func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt) *Audit {
 		return a
 	}
 	auditRuns(a, runs, history)
+	auditBinding(a, runs, rs)
 	if c.Kind == postgres.KindSettlement {
-		auditSettlement(a, runs, rs)
+		auditSettlement(a, runs, rs, history)
 	}
 	return a
 }
@@ -235,9 +237,12 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
-func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
+func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
 	state, err := refold(rs)
+	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
+		a.fail(InvariantFold, "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+	}
 	if err != nil {
 		a.fail(InvariantFold, "case %s: %v", c.ID, err)
 		return
@@ -289,6 +294,7 @@ func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
 				r.State, r.Letter, r.Attempt, r.BudgetSpent, r.Recoveries, r.Class,
 				told.State, told.Letter, told.Attempts, told.BudgetSpent, told.Recoveries, told.Class)
 		}
+		auditCalls(a, r, told)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
 			a.fail(InvariantBudgets, "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
@@ -304,6 +310,20 @@ func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
 	}
 	if h.UnknownOpen != runs[0].Run.UnknownOpen {
 		a.fail(InvariantFold, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+	}
+}
+
+// auditCalls compares the calls of a run that are stored as outstanding with its receipts.
+func auditCalls(a *Audit, r background.Run, told receipts.RunHistory) {
+	for _, attempt := range told.OutstandingCalls() {
+		if !slices.Contains(r.OutstandingCalls, attempt) {
+			a.fail(InvariantFold, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
+		}
+	}
+	for _, attempt := range r.OutstandingCalls {
+		if !told.MayBeOut(attempt) {
+			a.fail(InvariantFold, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
+		}
 	}
 }
 

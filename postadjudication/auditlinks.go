@@ -41,3 +41,13 @@ func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) er
 	}
 	return err
 }
+
+// auditList checks that the list of letters shows each dead letter, as it is, and nothing
+// else: what is not in it, nobody sees.
+func (s *Service) auditList(ctx context.Context, a *Audit, tenant string) error {
+	what, err := s.journal.Unlisted(ctx, tenant)
+	if err == nil && what != "" {
+		a.fail(InvariantLetters, "%s", what)
+	}
+	return err
+}

@@ -24,9 +24,7 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.dead(1, func(Call) Answer { return refused() })
-			if _, err := r.db.Exec(c.spoil); err != nil {
-				t.Fatal(err)
-			}
+			r.behind(c.spoil)
 			a, err := r.Audit(ctx)
 			if err != nil {
 				t.Fatal(err)

@@ -4,14 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// behind does what the triggers refuse, as only a superuser can.
+// behind does what the triggers refuse, as only an owner of the tables can.
 func (r *rig) behind(statement string) {
 	r.t.Helper()
-	if _, err := r.db.Exec(`BEGIN; SET LOCAL session_replication_role = replica; ` + statement + `; COMMIT`); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Tamper(r.t, r.db, statement)
 }
 
 // What rows refer to is there, or the audit names what misses what.
@@ -33,6 +33,7 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 		{"runless", `DELETE FROM recourse.runs WHERE tenant = 'runless'`, "case ", "run "},
 		{"requestless", `DELETE FROM recourse.operations WHERE key IN (SELECT operation_key FROM recourse.runs WHERE tenant = 'requestless')`, "run ", "operation "},
 		{"exchanged", `UPDATE recourse.cases SET escrow_id = (SELECT id FROM recourse.escrows WHERE tenant = 'whole') WHERE tenant = 'exchanged'`, "case ", "escrow "},
+		{"strayed", `INSERT INTO recourse.escrow_deltas SELECT id, gen_random_uuid(), 1, 5 FROM recourse.escrows WHERE tenant = 'strayed'`, "delta ", "escrow "},
 	}
 	for i, b := range breaks {
 		a := release(i)
@@ -44,6 +45,7 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	r.mustSubmit(whole)
 	r.atRest()
 	r.sound()
+	r.stopWork() // else a delta would be folded before it is found
 
 	r.behind(`INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
 	if v := verdict(); !strings.HasPrefix(v, "operation ") || !strings.Contains(v, "refers to case ") {

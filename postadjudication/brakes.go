@@ -1,52 +1,64 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// BrakeRule says when a brake pulls itself, and how it is let go.
-type BrakeRule = background.BrakeRule
+// BrakeRule says when a circuit breaker opens by itself, and how it probes.
+type BrakeRule = background.BreakerRule
 
-// Brake is the brake of one escrow service, or of one plain family, for a tenant.
-// While it is pulled or easing, what is accepted for it is parked: it stays pending
-// or scheduled and spends nothing.
+// AllTenants names all tenants where a circuit breaker is moved or listed. Nothing can be
+// handed over under this name; its trail has the receipts of the breakers over all
+// tenants.
+const AllTenants = postgres.AllTenants
+
+// Brake is the circuit breaker of one escrow service, or of one plain family: over all
+// tenants, or for one. While it is not closed, what is accepted for it is paused: it
+// stays pending or scheduled.
 type Brake struct {
-	Tenant string                `json:"tenant"`
-	Family string                `json:"family"`
-	Target string                `json:"target"`
-	State  background.BrakeState `json:"state"`
-	ByHand bool                  `json:"by_hand"` // stays pulled until a person releases it
-	Actor  string                `json:"actor"`   // of the last pull or release
-	Cause  string                `json:"reason_code"`
-	Reason string                `json:"reason"`
-	At     time.Time             `json:"at"`
+	Tenant string                  `json:"tenant"` // AllTenants for all
+	Family string                  `json:"family"`
+	Target string                  `json:"target"`
+	State  background.BreakerState `json:"state"`
+	ByHand bool                    `json:"by_hand"` // stays open until a person releases it
+	Actor  string                  `json:"actor"`   // of the last move
+	Cause  string                  `json:"reason_code"`
+	Reason string                  `json:"reason"`
+	At     time.Time               `json:"at"`
+	Since  *time.Time              `json:"open_since,omitempty"` // unless it is closed
+	Paused int                     `json:"paused_runs"`          // as last counted; 1000 means as many or more. Not counted when by hand
 }
 
-// ErrBrakeReleased: the brake is not pulled; there is nothing to release.
-var ErrBrakeReleased = errors.New("postadjudication: the brake is not pulled")
+// ErrBrakeReleased: the circuit breaker is closed; there is nothing to release.
+var ErrBrakeReleased = errors.New("postadjudication: the circuit breaker is not open")
 
-// PullBrake stops the claiming of a tenant's runs of a target, in every process,
-// until a person releases it: the target is an escrow service, or a plain family by
-// its name. Attempts in flight end as they do. When it returns, the pull is committed
-// with its receipt, and no claim that begins later succeeds. A brake that had pulled
-// itself becomes the person's; pulling it twice changes nothing.
+// PullBrake opens the circuit breaker of a target by hand: for a tenant, or over
+// AllTenants. It stops the claiming of its runs, in every process, until a person
+// releases it: the target is an escrow service, or a plain family by its name. Attempts
+// in flight end as they do. When it returns, the move is committed with its receipt, and
+// no claim that begins later succeeds. A breaker that had opened by itself becomes the
+// person's; pulling it twice changes nothing.
 func (s *Service) PullBrake(ctx context.Context, tenant, target, actor, reason string) (Brake, error) {
-	b, _, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Brake, reason string) (background.Brake, bool) {
-		return now.Pull(true, actor, background.CauseByHand, reason, s.now())
+	b, _, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Breaker, reason string) (background.Breaker, bool) {
+		return now.Open(true, actor, background.CauseByHand, reason, s.now())
 	})
 	return b, err
 }
 
-// ReleaseBrake releases a brake, whoever pulled it. What it parked is then let go
-// batch by batch by the processes that execute, as long as the target bears it; a
-// brake that is easing already lets everything go at once. ErrBrakeReleased when
-// there is nothing to release.
+// ReleaseBrake lets go of a circuit breaker, whoever opened it. One over all tenants is
+// half-open then: it probes, and closes once enough is answered; when it is half-open
+// already it closes at once. One of a tenant closes at once: whether the target bears
+// what was paused is for the one over all tenants to find. ErrBrakeReleased when there is
+// nothing to release.
 func (s *Service) ReleaseBrake(ctx context.Context, tenant, target, actor, reason string) (Brake, error) {
-	b, moved, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Brake, reason string) (background.Brake, bool) {
+	b, moved, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Breaker, reason string) (background.Breaker, bool) {
 		return now.Release(actor, background.CauseByHand, reason, s.now())
 	})
 	if err == nil && !moved {
@@ -55,9 +67,10 @@ func (s *Service) ReleaseBrake(ctx context.Context, tenant, target, actor, reaso
 	return b, err
 }
 
-// Brakes lists the brakes that a tenant has had, also those that are released.
+// Brakes lists the circuit breakers that were ever opened for a tenant, and those over all
+// tenants, also those that are closed. Of AllTenants, the latter.
 func (s *Service) Brakes(ctx context.Context, tenant string) ([]Brake, error) {
-	found, err := s.journal.TenantBrakes(ctx, tenant)
+	found, err := s.journal.TenantBreakers(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +81,7 @@ func (s *Service) Brakes(ctx context.Context, tenant string) ([]Brake, error) {
 	return out, nil
 }
 
-func (s *Service) moveBrake(ctx context.Context, tenant, target, actor, reason string, move func(now background.Brake, reason string) (background.Brake, bool)) (Brake, bool, error) {
+func (s *Service) moveBrake(ctx context.Context, tenant, target, actor, reason string, move func(now background.Breaker, reason string) (background.Breaker, bool)) (Brake, bool, error) {
 	if err := validBrakeOrder(tenant, target, actor, reason); err != nil {
 		return Brake{}, false, err
 	}
@@ -77,8 +90,12 @@ func (s *Service) moveBrake(ctx context.Context, tenant, target, actor, reason s
 		return Brake{}, false, err
 	}
 	reason = clean(reason, 1024)
-	now, moved, err := s.manager.MoveBrake(ctx, background.Target{Tenant: tenant, Family: family, Name: target},
-		func(now background.Brake) (background.Brake, bool) { return move(now, reason) })
+	of := background.Target{Tenant: tenant, Family: family, Name: target}
+	if tenant == AllTenants {
+		of.Tenant = ""
+	}
+	now, moved, err := s.manager.MoveBreaker(ctx, of,
+		func(now background.Breaker) (background.Breaker, bool) { return move(now, reason) })
 	return brakeOf(now), moved, err
 }
 
@@ -101,7 +118,7 @@ func (s *Service) familyOf(ctx context.Context, tenant, target string) (string, 
 	if s.plain[target] != nil {
 		return target, nil
 	}
-	found, err := s.journal.TenantBrakes(ctx, tenant)
+	found, err := s.journal.TenantBreakers(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
@@ -113,8 +130,44 @@ func (s *Service) familyOf(ctx context.Context, tenant, target string) (string, 
 	return Family, nil
 }
 
-func brakeOf(b background.Brake) Brake {
-	return Brake{
+func brakeOf(b background.Breaker) Brake {
+	out := Brake{
 		Tenant: b.Tenant, Family: b.Family, Target: b.Name, State: b.State, ByHand: b.ByHand, Actor: b.Actor, Cause: b.Cause, Reason: b.Reason, At: b.At,
 	}
+	if b.Tenant == "" {
+		out.Tenant = AllTenants
+	}
+	if b.Bars() {
+		out.Since, out.Paused = &b.OpenedAt, b.Paused
+	}
+	return out
+}
+
+// OpenBrakes are the circuit breakers that are not closed, as this process knows, and
+// those of them behind which runs wait while no new case comes that could show whether
+// the target works: somebody has to look at these.
+func (s *Service) OpenBrakes() (open, stalled []Brake) {
+	held, stuck := s.manager.Breakers()
+	for _, b := range held {
+		open = append(open, brakeOf(b))
+	}
+	for _, b := range stuck {
+		stalled = append(stalled, brakeOf(b.Breaker))
+	}
+	byName := func(a, b Brake) int { return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Tenant, b.Tenant)) }
+	slices.SortFunc(open, byName)
+	slices.SortFunc(stalled, byName)
+	return open, stalled
+}
+
+// addPaused adds to a run's status which circuit breakers keep it from being claimed.
+func (s *Service) addPaused(ctx context.Context, st *Status, r background.Run) error {
+	if !r.State.Waiting() {
+		return nil
+	}
+	found, err := s.journal.BreakersOf(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target})
+	for _, b := range found {
+		st.WaitsFor, st.PausedBy = WaitsForBreaker, append(st.PausedBy, brakeOf(b))
+	}
+	return err
 }

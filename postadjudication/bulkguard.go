@@ -16,7 +16,7 @@ var errPlanStale = errors.New("postadjudication: the letter has moved since the 
 
 // asPlanned guards what is done for a plan, and lets its receipts name it.
 type asPlanned struct {
-	bulk uuid.UUID
+	bulk uuid.UUID // zero: of no plan, the guard alone
 	head receipts.Head
 }
 
@@ -31,7 +31,9 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 		}
 		ch, err := decide(s)
 		for i := range ch.Drafts {
-			ch.Drafts[i].Payload.Bulk = a.bulk.String()
+			if a.bulk != uuid.Nil {
+				ch.Drafts[i].Payload.Bulk = a.bulk.String()
+			}
 		}
 		return ch, err
 	}
@@ -72,7 +74,7 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor):
+	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
 		return string(OutcomeFailed)
 	}
 	return ""

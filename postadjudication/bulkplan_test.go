@@ -151,7 +151,10 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
-	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } }).work()
+	r := newRig(t, func(c *Config) {
+		c.Simulated = true
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}).work()
 	r.deadAll(0, 2, func(Call) Answer { return refused() })
 	idle := r.planned(everything(BulkFork))
 	used := r.ran(r.planned(everything(BulkFork)))

@@ -27,11 +27,52 @@ func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
 		t.Errorf("case %+v", c)
 	}
-	again := r.mustSubmit(release(1))
-	if again.Reply != Created || again.Run == s.Run {
-		t.Errorf("submitted again: %+v", again)
-	}
 	r.work().atRest()
+	r.sound()
+}
+
+// The sender of a decision that lost our first answer sends it again after somebody has
+// cancelled it: that begins nothing.
+func TestWhatIsCancelledStaysCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.mustSubmit(release(1))
+	if _, err := r.cancel(s); err != nil {
+		t.Fatal(err)
+	}
+	r.work()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inTx, err := r.SubmitTx(context.Background(), tx, release(1))
+	if err := errors.Join(err, tx.Rollback()); err != nil {
+		t.Fatal(err)
+	}
+	many, errs := r.SubmitBatch(context.Background(), []Adjudication{release(1), release(1)})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range append(many, inTx, r.mustSubmit(release(1))) {
+		if again.Reply != Cancelled || again.Reply.Accepted() || again.Run != s.Run || again.State != background.Cancelled ||
+			again.Actor != "user:ada" || again.Reason != "the parties agreed" {
+			t.Errorf("%+v", again)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs`) + r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d runs and calls", n)
+	}
+	other := release(1)
+	other.AdjudicationID = "adj_other"
+	if again := r.mustSubmit(other); again.Reply != RetryKeyMismatch {
+		t.Errorf("other content: %+v", again)
+	}
+	higher := release(1)
+	higher.Generation = 2
+	if again := r.mustSubmit(higher); again.Reply != Created {
+		t.Errorf("a higher generation: %+v", again)
+	}
+	r.atRest()
 	r.sound()
 }
 

@@ -55,7 +55,7 @@ func deadLetterOf(s postgres.Snapshot) DeadLetter {
 
 // letterOfDeath reads a letter off the receipt of its death.
 func letterOfDeath(d postgres.Death) (DeadLetter, error) {
-	p, err := d.Payload()
+	p, err := d.Known()
 	if err != nil {
 		return DeadLetter{}, err
 	}

@@ -49,8 +49,8 @@ func (s *Service) filed(ctx context.Context, tenant string, id background.RunID)
 func (s *Service) deskOf(f postgres.Filed) Desk {
 	out := Desk{
 		Run: f.Run.ID, Held: f.Desk.Held, HoldReason: f.Desk.HoldReason, MarkReason: f.Desk.MarkReason,
-		ReprocessEligible:    or(f.Desk.Reprocess, reprocessEligible(f.Run)),
-		ManualReviewRequired: or(f.Desk.Review, manualReviewRequired(f.Run)),
+		ReprocessEligible:    or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)),
+		ManualReviewRequired: or(f.Desk.Review, manualReviewRequired(f.Snapshot)),
 	}
 	if kept, ends := s.lifetime(f.Run.Family, f.Run.Queue); ends && keeps(f) == "" {
 		at := later(f.Desk.EndsAt, f.Run.DeadAt.Add(kept))

@@ -54,6 +54,9 @@ func evidence(m *background.Move, before, after *background.Run) receipts.Payloa
 	if f := m.Result.Failure; f != nil {
 		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
 	}
+	if ended {
+		p.Call = callAtEnd(m)
+	}
 	switch m.Fact {
 	case receipts.AttemptStarted:
 		p.Attempt = after.Attempt
@@ -74,10 +77,22 @@ func evidence(m *background.Move, before, after *background.Run) receipts.Payloa
 		}
 	case receipts.Reconciled:
 		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
-		p.Reason, p.FindingReference = m.Reason, m.Result.Reference
+		p.Reason, p.FindingReference, p.CallOutstanding = m.Reason, m.Result.Reference, m.CallOutstanding
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p
+}
+
+// callAtEnd tells of the call of an attempt that ends, if it was cut short, whether it is out.
+func callAtEnd(m *background.Move) string {
+	f := m.Result.Failure
+	switch {
+	case m.CallGoesOn:
+		return receipts.CallOut
+	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
+		return receipts.CallOver
+	}
+	return ""
 }
 
 // dispatchReference is the id of the asynq task that delivers the run now.

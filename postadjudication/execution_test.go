@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -223,7 +226,8 @@ func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 // More money than was reserved is still a fact: recorded, with a breach.
 func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	logged, logs := observer.New(zap.ErrorLevel)
+	r := newRig(t, func(c *Config) { c.Logger = zap.New(logged) })
 	r.overpays = true
 	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, 1500) }
 	r.work().mustSubmit(release(1))
@@ -231,8 +235,21 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
 		t.Errorf("%d breach receipts", n)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.escrows WHERE committed = 1500 AND held = 1000 AND breached = 500`); n != 1 {
-		t.Error("the escrow does not show the breach")
+	if n := r.count(`SELECT count(*) FROM recourse.escrow_sums WHERE committed = 1500 AND held = 1000`); n != 1 {
+		t.Error("the escrow does not show what was paid")
+	}
+	if c := r.caseOf(release(1)); c.Excess != 500 || c.Committed != 1500 || c.Breached != 500 {
+		t.Errorf("status: excess %d, committed %d, breached %d", c.Excess, c.Committed, c.Breached)
+	}
+	if logs.FilterMessage("more was paid than was adjudicated").Len() != 1 {
+		t.Errorf("the log: %v", logs.All())
+	}
+	r.until("the breach shows", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
+	r.untilTrue("the alarm is raised", func() bool {
+		return r.Breaches() == Breaches{Excesses: 1, Escrows: 1, Beyond: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
+	})
+	if l, err := r.Levels(context.Background()); err != nil || l.Breaches != r.Breaches() || !l.Unfolded.IsZero() {
+		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.Unfolded, err)
 	}
 	r.sound()
 }

@@ -35,8 +35,15 @@ type Call struct {
 	Target       string // the escrow service's name
 	Outcome      settlement.Outcome
 	Amount       settlement.Money
+	Generation   int // of the adjudication: a service that has seen a higher one of its transaction is to refuse this
 	Run          background.RunID
 	Attempt      int
+	// Fresh reports whether the request may still leave; see Executor. It is nil in a
+	// lookup, and in a call that no attempt makes.
+	Fresh func() error
+	// NotAfter is when nobody waits for the answer any more, by the database's clock: the
+	// service is to execute nothing then. Zero where Fresh is nil.
+	NotAfter time.Time
 	// SentAgo is for how long nothing was sent under the operation key, as the times of
 	// the receipts tell, which are those of the machines that wrote them: of a lookup only.
 	SentAgo time.Duration
@@ -58,11 +65,18 @@ type Answer struct {
 // Executor calls an escrow service. It MUST pass OperationKey on, MUST NOT
 // change Request, and MUST answer Unknown whenever it can't tell whether money
 // moved. It must be safe for concurrent use.
+//
+// It SHOULD ask Call.Fresh as late as it can: when all but the last byte of the request
+// has left, behind anything that takes time, such as a dial. When that refuses, it
+// sends no more and answers NotExecuted; the attempt then ends as interrupted and
+// spends nothing. The process may have stood still since its claim, and others may have
+// executed, or decided the opposite, meanwhile. It is also asked just before Execute is
+// called.
 type Executor interface {
 	Execute(ctx context.Context, c Call) Answer
-	// KeyLifetime is for how long after the first call the escrow service still
-	// recognises an operation key. Zero means that no call may follow an unknown
-	// one; Forever means that keys never expire.
+	// KeyLifetime is for how long after the first call, at least, the escrow service still
+	// recognises an operation key. Zero means that no call may follow an unknown one;
+	// Forever means that keys never expire.
 	KeyLifetime() time.Duration
 }
 
@@ -70,10 +84,27 @@ type Executor interface {
 const Forever time.Duration = 1<<63 - 1
 
 // Lookuper is implemented by executors that can ask what became of an operation
-// key: Executed with the amount moved, NotExecuted when it is proven that nothing
-// was and nothing will be moved, else Unknown. That the escrow service has not heard
-// of a key proves nothing while a call that was given up may still be on its way to
-// it: see Call.SentAgo.
+// key: Executed with the amount moved, NotExecuted when the escrow service says that
+// nothing was and nothing that it has received will be moved, else Unknown.
+//
+// Executed is believed always. NotExecuted is believed only when no call can be on its way
+// any more, and only while the escrow service must still know the key: one that has
+// forgotten a key says the same. Executors state both by InFlighter and LookupLifetimer.
 type Lookuper interface {
 	Lookup(ctx context.Context, c Call) Answer
+}
+
+// InFlighter is implemented by executors that know for how long the escrow service may
+// still execute a call that was given up. One that states nothing, or no positive span,
+// answers a Lookup with NotExecuted only when no call of a live process can be on its way:
+// see Call.SentAgo.
+type InFlighter interface {
+	InFlight() time.Duration
+}
+
+// LookupLifetimer is implemented by executors whose escrow service tells what became of an
+// operation key for longer than it recognises the key in a call. Less than KeyLifetime
+// means KeyLifetime.
+type LookupLifetimer interface {
+	LookupLifetime() time.Duration
 }

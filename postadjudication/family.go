@@ -2,7 +2,6 @@ package postadjudication
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// keyMargin is taken off the lifetime of an operation key: a call that is let
-// through must reach the escrow service while it still knows the key.
-const keyMargin = 5 * time.Second
-
 // family is the settlement family: its handler calls the escrow service, its
 // record keeps settlement, escrow and evidence in step with the run.
 type family struct {
@@ -25,100 +20,36 @@ type family struct {
 	limit    time.Duration
 	now      func() time.Time
 	handlers *handlers
+	escrows  *escrowKeeper
+
+	callBound time.Duration // how old a claim may be when its call is sent
+	assumed   time.Duration // for how long a call may be on its way, where there is no executor that states it
 }
 
 func (f *family) Name() string             { return Family }
 func (f *family) TimeLimit() time.Duration { return f.limit }
 
-// Handle calls the escrow service once.
+// Handle calls the escrow service once, for an attempt that can tell whether it may.
 func (f *family) Handle(ctx context.Context, a background.Attempt) background.Result {
-	if why := f.stale(a); why != "" {
-		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: "claim.stale", Message: why}}
+	if a.Fresh == nil {
+		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStale, Message: "nobody tells how old the claim is"}}
 	}
 	call, err := callOf(a.Run, a.Number)
 	if err != nil {
-		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
+		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
 	}
+	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
 }
 
-// staleClaim is how old a claim may be when its call is made: as much as keyMargin
-// allows for.
-const staleClaim = keyMargin
-
-// stale tells why a claim may no longer be called on, though it was right when it
-// was made: its answer, or this process, stood still since. Others may have called
-// under the operation key meanwhile, and the key's lifetime may be over.
-func (f *family) stale(a background.Attempt) string {
-	now := f.now()
-	switch {
-	case f.executor.KeyLifetime() == Forever:
-		return ""
-	case now.Sub(a.StartedAt) > staleClaim:
-		return "the claim is too old to call on"
-	case a.Run.UnknownOpen > 0 && f.over(&a.Run, now):
-		return "the operation key may have expired since the claim"
-	}
-	return ""
-}
-
-// Lookup asks the escrow service what became of the run's operation key.
-func (f *family) Lookup(ctx context.Context, r background.Run) background.Result {
-	asker, ok := f.executor.(Lookuper)
-	if !ok {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "the executor has no lookup"}}
-	}
-	call, err := callOf(r, r.Attempt)
-	if err != nil {
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "request.unreadable", Message: err.Error()}}
-	}
-	call.SentAgo = f.sentAgo(ctx, r)
-	found := resultOf(asker.Lookup(ctx, call), call.Amount.Minor)
-	if found.Class != NotExecuted {
-		return found
-	}
-	switch out, err := f.callOut(ctx, r); {
-	case err != nil:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.unsure", Message: err.Error()}}
-	case out:
-		return background.Result{Class: Unknown, Failure: &background.Failure{Type: "lookup.premature", Message: "a call of another run under the operation key has not come back"}}
-	}
-	return found
-}
-
-// sentAgo is for how long nothing was sent in a run's case: the call of an
-// attempt that was started may have been sent until its time limit. 0 when that can't
-// be read.
-func (f *family) sentAgo(ctx context.Context, r background.Run) time.Duration {
-	last, err := f.journal.LastAttempted(ctx, r.Tenant, r.Case)
-	if err != nil {
-		return 0
-	}
-	return max(0, f.now().Sub(last)-f.limit)
-}
-
 // callOut reports whether a call under a run's operation key has not come back that
-// another run of the case made, as what it is a fork of: it may pay yet, whatever a
-// lookup says now. Calls of the run itself are the engine's to know of.
+// another run of the case made, as what it is a fork of: it may pay yet. Calls of the run
+// itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
-	all, err := f.journal.CaseRuns(ctx, r.Tenant, r.Case)
+	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
 	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
-		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.Unheard != 0
+		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
 	}), err
-}
-
-func callOf(r background.Run, attempt int) (Call, error) {
-	var request struct {
-		Amount  settlement.Money   `json:"amount"`
-		Outcome settlement.Outcome `json:"outcome"`
-	}
-	if err := json.Unmarshal(r.Payload, &request); err != nil {
-		return Call{}, err
-	}
-	return Call{
-		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
-		Outcome: request.Outcome, Amount: request.Amount,
-	}, nil
 }
 
 // believable is what an executor may say it moved beyond what it was asked to: an
@@ -157,13 +88,23 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 		return recordNotice(ctx, f.journal, m)
 	}
 	var around *siblings
+	var excess int64
 	for {
-		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (postgres.Change, error) {
+		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
 			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
-				return decideLate(m, s, around)
+				ch, err = decideLate(m, s, around)
+			} else {
+				ch, err = f.decide(m, s, around)
 			}
-			return f.decide(m, s, around)
+			excess = excessIn(&ch)
+			return ch, answer(err)
 		}))
+		if err == nil && excess > 0 {
+			f.escrows.excess(&s.Case, s.Run.ID, excess)
+		}
+		if err == nil && m.Fact == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+			err = background.ErrDead // see onUndercut
+		}
 		if !errors.Is(err, errSiblings) {
 			return s.Run, err
 		}
@@ -175,29 +116,44 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 
 // decide gives the change that a move makes of a case as it is.
 func (f *family) decide(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
-	if m.Fact == receipts.AttemptStarted && f.keyMayBeOver(&s.Run, m.At) {
-		return postgres.Change{}, background.ErrKeyExpired
+	onUndercut(&m, s)
+	if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
+		if err := bound(&s.Run); err != nil {
+			return postgres.Change{}, err
+		}
 	}
 	onExecuted(&m, s)
 	onEndedCase(&m, s)
-	run, err := m.Apply(s.Run)
+	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
 	if err != nil {
 		return postgres.Change{}, err
+	}
+	if m.Fact == receipts.AttemptStarted {
+		if err := f.keyAllows(&s.Run, m.At); err != nil {
+			return postgres.Change{}, err
+		}
 	}
 	state, effect, err := settle(&m, s, around)
 	if err != nil {
 		return postgres.Change{}, err
 	}
+	p := evidence(&m, &s.Run, &run)
+	if closesLetter(&m, s, &run) {
+		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed}); err != nil {
+			return postgres.Change{}, err
+		}
+		run.Letter, p.LetterClosed = background.LetterReconciled, true
+	}
+	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
-	p := evidence(&m, &s.Run, &run)
 	p.Outcome = string(state.Adjudication)
 	if state != s.Case.State {
 		p.Settlement = snapshotOf(state)
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Fact, Actor: actorOf(&m), At: m.At, Payload: p}}
 	drafts = append(drafts, moneyDrafts(&m, run.ID, run.Attempt, effect)...)
-	return postgres.Change{Move: m.ID, Before: s, After: after, Commits: effect.Committed, Drafts: drafts}, nil
+	return postgres.Change{Move: m.ID, Before: s, After: after, Drafts: drafts}, nil
 }
 
 // onExecuted ends a run whose payment was learned while it ran: whatever this attempt
@@ -225,19 +181,59 @@ func onEndedCase(m *background.Move, s *postgres.Snapshot) {
 	}
 }
 
-const reasonCaseEnded = "case_ended"
+// onUndercut ends a run whose reservation was taken by a payment under another key
+// while it ran: one more attempt could pay a second time. One that waits is ended by
+// the payment itself, but versions before left it waiting: then its claim ends it.
+func onUndercut(m *background.Move, s *postgres.Snapshot) {
+	if !s.Case.State.Undercut() {
+		return
+	}
+	switch m.Fact {
+	case receipts.AttemptStarted:
+		m.Run = s.Run // a claim is made without having read the run
+	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+	default:
+		return
+	}
+	m.Fact, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, reasonPaidOlder
+}
 
-// keyMayBeOver guards the call after an unknown one: past the key's lifetime the
-// escrow service would take a repetition for a new order, and pay twice.
-func (f *family) keyMayBeOver(r *background.Run, at time.Time) bool {
-	return r.UnknownOpen > 0 && !r.FirstSentAt.IsZero() && r.State.Waiting() && f.over(r, at)
+// closesLetter reports whether a finding closes an open letter though nothing was
+// executed: one that can't be forked has nothing else to wait for. A lookup only
+// clears it, for it is a person who has to say that the payment under the older key
+// is all there will be.
+func closesLetter(m *background.Move, s *postgres.Snapshot, after *background.Run) bool {
+	return m.Fact == receipts.Reconciled && m.Result.Class == NotExecuted && m.Lookup == "" &&
+		after.Letter == background.LetterOpen && s.Case.State.Undercut() && s.Case.State.Progression == settlement.DisputeReady
+}
+
+// Reason codes of runs that others' payments ended.
+const (
+	reasonCaseEnded = "case_ended"
+	reasonPaidOlder = string(GatePaidOlder)
+)
+
+// keyAllows guards the call after an unknown one: past the key's lifetime the escrow
+// service would take a repetition for a new order, and pay twice. A clock that stands a
+// little before the first call is waited for; one that stands far before it can't tell.
+func (f *family) keyAllows(r *background.Run, at time.Time) error {
+	switch {
+	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executor.KeyLifetime() == Forever:
+		return nil
+	case f.over(r, at):
+		return background.ErrKeyExpired
+	case at.Before(r.FirstSentAt):
+		return background.ErrBeforeFirstCall
+	}
+	return nil
 }
 
 // over reports whether the run's operation key may not outlive a call made now. A
-// clock that stands before the first call can't tell, so it may be.
+// clock that stands before the first call by more than two clocks may be apart can't
+// tell, so it may be.
 func (f *family) over(r *background.Run, at time.Time) bool {
 	life := f.executor.KeyLifetime()
-	return life != Forever && (at.Before(r.FirstSentAt) || !at.Before(r.FirstSentAt.Add(life-min(keyMargin, life/4)-f.limit)))
+	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.ClockBound || !at.Before(r.FirstSentAt.Add(f.untilForgotten(life)-f.limit)))
 }
 
 // settle is the settlement after a move of the run that holds the case.

@@ -51,8 +51,8 @@ func (e *RefusedError) Error() string {
 }
 
 // FailureReplayer is implemented by executors whose escrow service answers a
-// repeated operation key with the failure it stored. Only then does a fork get a new
-// key, and only when every attempt under the old one is proven not executed.
+// repeated operation key with the failure it stored. Then, and past the key's lifetime, a
+// fork gets a new key, if every attempt under the old one is proven not executed.
 type FailureReplayer interface {
 	ReplaysFailures() bool
 }
@@ -134,6 +134,11 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 	if gate := f.family.gate(*s, f.at); gate != "" {
 		return postgres.Change{}, &RefusedError{Gate: gate, Run: s.Run.ID, Letter: s.Run.Letter, Holder: s.Case.Holder}
 	}
+	if err := bound(&s.Run); err != nil { // the fork's receipt binds the same bytes
+		no := refusedBy(GateRequestAltered, *s)
+		no.Because = err.Error()
+		return postgres.Change{}, no
+	}
 	after := *s
 	after.Run.Letter, after.Run.LastMove, after.Case.Holder = background.LetterForked, f.move, f.run
 	next := background.Run{
@@ -141,9 +146,13 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
 		State: background.Pending, LastMove: f.move, DueAt: f.at, Bell: 1, UnknownOpen: s.Run.UnknownOpen, FirstSentAt: s.Run.FirstSentAt,
 	}
+	if moneyUnknown(*s) {
+		next.Class = Unknown // until that is resolved, whatever the fork's own attempts tell
+	}
 	changes := f.change(&next)
 	submitted := receipts.Payload{
-		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID,
+		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: digestOf(next.Payload),
+		OutcomeClass: string(next.Class),
 	}
 	submitted.LetterOf, _ = handles(next)
 	if s.Case.Kind == postgres.KindSettlement {
@@ -152,10 +161,11 @@ func (f fork) decide(s *postgres.Snapshot) (postgres.Change, error) {
 			return postgres.Change{}, err
 		}
 		after.Case.State = state
-		if f.family.newKey(s) {
+		if f.family.newKey(s, f.at) {
 			after.Case.Epoch++
 			next.Operation, next.FirstSentAt = rekeyed(s, after.Case.Epoch), time.Time{}
 		}
+		submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
 		submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
 		submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
 		submitted.Settlement = snapshotOf(state)
@@ -193,24 +203,39 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateNotOpen
 	case s.Case.State.Progression.Ended():
 		return GateCaseEnded
-	case r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
+	case s.Case.State.Undercut():
+		return GatePaidOlder
+	case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
 		return GateReconcileFirst
+	case r.Terms != nil && bound(&r) != nil: // lists don't read terms
+		return GateRequestAltered
 	}
 	return ""
 }
 
-// newKey reports whether a fork needs an operation key of its own, and may have one:
-// the escrow service would replay the failure it stored, and nothing was or can be
-// executed under the old key.
-func (f *family) newKey(s *postgres.Snapshot) bool {
-	replayer, ok := f.executor.(FailureReplayer)
-	if !ok || !replayer.ReplaysFailures() || s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.Unheard != 0 {
+// newKey reports whether a fork needs an operation key of its own, and may have one. It
+// needs one when the escrow service would replay the failure it stored, and when the key's
+// lifetime is over: the old key protects nothing any more, and is no first call from which a
+// lifetime could be counted. It may have one when nothing was or can be executed under the
+// old key.
+func (f *family) newKey(s *postgres.Snapshot, at time.Time) bool {
+	if s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() || !f.replaysFailures() && !f.outlived(&s.Run, at) {
 		return false
 	}
 	// Calls of runs that have ended come back, and no more are made: it does not matter
 	// that this is read apart. Who can't tell keeps the key.
 	out, err := f.callOut(context.Background(), s.Run)
 	return err == nil && !out
+}
+
+func (f *family) replaysFailures() bool {
+	replayer, ok := f.executor.(FailureReplayer)
+	return ok && replayer.ReplaysFailures()
+}
+
+// outlived reports whether the lifetime of a run's operation key is over.
+func (f *family) outlived(r *background.Run, at time.Time) bool {
+	return f.executor != nil && f.executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.over(r, at)
 }
 
 func rekeyed(s *postgres.Snapshot, epoch int) OperationKey {

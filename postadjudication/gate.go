@@ -5,13 +5,17 @@ type Gate string
 
 // The gates.
 const (
-	GateNotALetter     Gate = "not_a_letter"     // the run is not dead-lettered
-	GateNotOpen        Gate = "not_open"         // the letter was forked, reconciled, superseded or purged
-	GateReconcileFirst Gate = "reconcile_first"  // money may have moved, and the operation key may be over
-	GateCaseEnded      Gate = "case_ended"       // the case is settled or refunded
-	GateNotSettlement  Gate = "not_a_settlement" // a plain task has no money to find out about
-	GateHeld           Gate = "held"             // somebody holds the letter
-	GateNotHeld        Gate = "not_held"         // nobody holds the letter
+	GateNotALetter      Gate = "not_a_letter"         // the run is not dead-lettered
+	GateNotOpen         Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst  Gate = "reconcile_first"      // money may have moved, and the operation key may be over
+	GateCallOutstanding Gate = "call_outstanding"     // a call may still be on its way, and pay
+	GateCaseEnded       Gate = "case_ended"           // the case is settled or refunded
+	GateNotSettlement   Gate = "not_a_settlement"     // a plain task has no money to find out about
+	GateHeld            Gate = "held"                 // somebody holds the letter
+	GatePaidOlder       Gate = "paid_under_older_key" // money moved under the key of an earlier decision
+	GateNotHeld         Gate = "not_held"             // nobody holds the letter
+	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
 // Meaning tells a person why a gate refuses, and what to do first if that helps.
@@ -23,14 +27,22 @@ func (g Gate) Meaning() string {
 		return "the letter is not open any more"
 	case GateReconcileFirst:
 		return "money may have moved, so reconcile first, by a lookup or a finding"
+	case GateCallOutstanding:
+		return "a call may still be on its way and pay, so wait for it, or say that you know that it will not be executed (call_outstanding)"
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:
 		return "a plain task has no money to find out about"
 	case GateHeld:
 		return "the letter is held"
+	case GatePaidOlder:
+		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
 	case GateNotHeld:
 		return "nobody holds the letter"
+	case GateRequestAltered:
+		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+	case GateRunning:
+		return "an attempt is under way: wait until it has ended"
 	}
 	return "there is a rule of that name"
 }

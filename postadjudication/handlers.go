@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.uber.org/zap"
@@ -49,7 +50,8 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 			if err != nil || handled {
 				return ch, err
 			}
-			return h.attach(ctx, ch, &begins)
+			ch, err = h.attach(ctx, ch, &begins)
+			return ch, answer(err)
 		})
 		if errors.Is(err, postgres.ErrHandled) && !handled {
 			h.service.log.Error("a dead letter gets no handler, its retry key is taken", zap.Stringer("run", m.Run.ID))
@@ -62,18 +64,41 @@ func (h *handlers) apply(ctx context.Context, j *postgres.Journal, m background.
 	}
 }
 
-// attach adds the handler to a change in which the run dies. A run that handles a
+// answer is the error of a decision as an answer: what is none of those that a move can
+// meet is about the values of the move, and to ask again would not help.
+func answer(err error) error {
+	if err == nil || background.Answered(err) || errors.Is(err, errSiblings) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
+}
+
+// dies tells which run dies in a change, if one does: the run that it is about, or
+// the one that holds its case.
+func dies(ch *postgres.Change) (dead background.Run, does bool) {
+	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
+		return ch.After.Run, true
+	}
+	for i := range ch.Others {
+		if r := &ch.Others[i]; r.After.Letter == background.LetterOpen && r.Before.Letter != background.LetterOpen {
+			return r.After, true
+		}
+	}
+	return dead, false
+}
+
+// attach adds the handler to a change in which a run dies. A run that handles a
 // letter itself has none: it dies like any other, and there is no loop.
 func (h *handlers) attach(ctx context.Context, ch postgres.Change, begins **background.Run) (postgres.Change, error) {
-	dead := ch.After.Run
-	if dead.Letter != background.LetterOpen || ch.Before.Run.Letter == background.LetterOpen {
+	dead, does := dies(&ch)
+	if !does {
 		return ch, nil
 	}
 	family := h.service.plain[h.of[dead.Family]]
 	if _, is := handles(dead); is || family == nil {
 		return ch, nil
 	}
-	payload, err := json.Marshal(deadLetterOf(*ch.After))
+	payload, err := json.Marshal(deadLetterOf(postgres.Snapshot{Case: ch.After.Case, Run: dead}))
 	if err != nil {
 		return ch, err
 	}

@@ -256,7 +256,7 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
 	taken := r.taskSubmission(ctx, r.plain["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
-	if out, err := r.submit(ctx, taken); err != nil || out.Reply != Created {
+	if out, err := r.submit(ctx, taken, nil); err != nil || out.Reply != Created {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	const many = 20

@@ -12,9 +12,10 @@ import (
 // Inspection is all that an operator needs to judge a dead letter.
 type Inspection struct {
 	Letter   Letter             `json:"letter"`
-	Actions  []Action           `json:"actions"`  // what may be done now, and what not
-	Desk     Desk               `json:"desk"`     // with the reasons of hold and marks
-	Attempts []Attempt          `json:"attempts"` // of the letter's run, in order
+	Actions  []Action           `json:"actions"`           // what may be done now, and what not
+	Desk     Desk               `json:"desk"`              // with the reasons of hold and marks
+	Lookups  *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: what the escrow service said when it was asked without a person
+	Attempts []Attempt          `json:"attempts"`          // of the letter's run, in order
 	Run      Status             `json:"run"`
 	Case     CaseStatus         `json:"case"`              // its money, and all its runs: parents and forks
 	Handler  *Status            `json:"handler,omitempty"` // the run that handles the letter
@@ -91,10 +92,16 @@ func (s *Service) Inspect(ctx context.Context, tenant string, id background.RunI
 		return Inspection{}, err
 	}
 	out.Case, out.Desk, out.Actions = caseOf(runs, statuses), s.deskOf(filed[0]), s.actionsOn(filed[0], runs)
+	if err := s.addMoney(ctx, &out.Case); err != nil {
+		return Inspection{}, err
+	}
 	for _, st := range statuses {
 		if st.Run == id {
 			out.Run = st
 		}
+	}
+	if out.Lookups, err = s.lookupsOf(ctx, seen); err != nil {
+		return Inspection{}, err
 	}
 	if !out.Run.Handler.IsZero() {
 		handler, err := s.Status(ctx, tenant, out.Run.Handler)

@@ -217,7 +217,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	clock := now
-	r := newRig(t, func(c *Config) { c.Now = func() time.Time { return clock } })
+	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return clock } })
 	ctx := context.Background()
 	same, other := [32]byte{1}, [32]byte{2}
 	begin := func(tenant string, digest [32]byte) (*StoredResponse, *Request, error) {

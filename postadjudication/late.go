@@ -24,7 +24,7 @@ func (f *family) siblingsOf(ctx context.Context, r background.Run) (*siblings, e
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.journal.CaseRuns(ctx, now.Run.Tenant, now.Case.ID)
+	all, err := f.journal.Siblings(ctx, now.Run.Tenant, now.Case.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +61,11 @@ func (a *siblings) holder(s *postgres.Snapshot) (background.Run, error) {
 }
 
 // decideLate decides on the answer of an attempt that had already ended. If the
-// call paid, that is a fact whatever has happened since: it settles the case, a run
-// of the case that waits ends as succeeded, and an open letter closes as
-// reconciled. A run that is running ends at its own finish.
+// call paid, that is a fact whatever has happened since. Under the operation key that
+// the case is executed under now, it settles the case, a run of the case that waits
+// ends as succeeded, and an open letter closes as reconciled. Under another key it
+// ends the run that waits: it must not pay as well. A run that is running ends at its
+// own finish.
 func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (postgres.Change, error) {
 	run, err := m.Apply(s.Run)
 	if err != nil {
@@ -73,18 +75,23 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 	if err != nil {
 		return postgres.Change{}, err
 	}
-	if holder.Operation != s.Run.Operation {
+	if holder.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
 		run.UnknownOpen = s.Run.UnknownOpen // what is unknown is so under another key
 	}
 	change := postgres.Change{Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run}}
 	p := evidence(&m, &s.Run, &run)
 	var effect settlement.Effect
+	var fact settlement.Event
 	if m.Result.Class == Executed {
-		var state settlement.State
-		if state, effect, err = settleLate(m, s, around); err != nil {
+		if fact, err = paymentOf(m, s, around); err != nil {
 			return change, err
 		}
-		change.After.Case.State, change.Commits = state, effect.Committed
+		var state settlement.State
+		if state, effect, err = settlement.Apply(s.Case.State, fact); err != nil {
+			return change, err
+		}
+		change.After.Case.State = state
+		p.UnderOlderKey = fact.Fact == settlement.ExecutedOlder
 		p.Outcome = string(state.Adjudication)
 		if state != s.Case.State {
 			p.Settlement = snapshotOf(state)
@@ -95,56 +102,94 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 	if m.Result.Class != Executed {
 		return change, nil
 	}
-	return closeHolder(m, change, holder), nil
+	if holder.Operation == s.Run.Operation {
+		return closePaid(m, change, holder), nil
+	}
+	if fact.Repeated {
+		return change, nil // it is known: what was begun since was begun in its knowledge
+	}
+	return endUnpaid(m, change, holder)
 }
 
-// settleLate is the settlement after a payment that was learned late.
-func settleLate(m background.Move, s *postgres.Snapshot, around *siblings) (settlement.State, settlement.Effect, error) {
+// paymentOf is the fact of a payment that was learned late. It was made for an older
+// generation when the request says so: then it is none of the present decision's.
+func paymentOf(m background.Move, s *postgres.Snapshot, around *siblings) (settlement.Event, error) {
 	repeated, err := around.paid(s)
 	if err != nil {
-		return s.Case.State, settlement.Effect{}, err
+		return settlement.Event{}, err
 	}
-	call, err := callOf(s.Run, m.Run.Attempt)
-	if err != nil {
-		return s.Case.State, settlement.Effect{}, err
+	t := s.Run.Terms
+	if t == nil {
+		return settlement.Event{}, altered("no receipt submits the run")
 	}
-	return settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: call.Outcome, Repeated: repeated})
+	e := settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
+	if t.Generation < s.Case.State.Generation {
+		e.Fact = settlement.ExecutedOlder
+	}
+	return e, nil
 }
 
-// closeHolder ends the run that holds the case, if what it was to do is done: a
-// payment under its own operation key ends it as succeeded and closes its letter as
-// reconciled. A payment under an older key leaves it alone, unless the case ended by
-// it: then a run that waits has nothing left to do, and is cancelled.
-func closeHolder(m background.Move, ch postgres.Change, holder background.Run) postgres.Change {
+// beside is what a late payment tells of the run that holds the case.
+func beside(m background.Move, holder background.Run) receipts.Draft {
+	return receipts.Draft{Run: holder.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
+		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
+	}}
+}
+
+// closePaid ends the run that holds the case, since what it was to do is done: one
+// that waits has succeeded, and an open letter closes as reconciled.
+func closePaid(m background.Move, ch postgres.Change, holder background.Run) postgres.Change {
 	if ch.After.Run.ID == holder.ID {
 		holder = ch.After.Run
 	}
-	before, after := holder, holder
-	draft := receipts.Draft{Run: holder.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
-		BudgetSpent: holder.BudgetSpent, Recoveries: holder.Recoveries, Attempt: holder.Attempt,
-	}}
-	p := &draft.Payload
-	switch paid := holder.Operation == ch.Before.Run.Operation; {
-	case paid && (holder.State.Waiting() || holder.Letter == background.LetterOpen):
-		draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(Executed), m.Result.Moved, m.Result.Reference
-		p.Ended = holder.State.Waiting()
-		if after.Class, after.UnknownOpen = Executed, 0; p.Ended {
-			after.State = background.Succeeded
-		} else {
-			after.Letter = background.LetterReconciled
-		}
-	case !paid && holder.State.Waiting() && ch.After.Case.State.Progression.Ended():
-		draft.Subtype, p.Reason, p.UnknownOpen = receipts.Cancelled, reasonCaseEnded, holder.UnknownOpen
-		after.State = background.Cancelled
-	default:
+	if !holder.State.Waiting() && holder.Letter != background.LetterOpen {
 		return ch
 	}
-	after.LastMove, p.OutcomeClass = m.ID, string(after.Class)
+	after, draft := holder, beside(m, holder)
+	after.LastMove, after.Class, after.UnknownOpen = m.ID, Executed, 0
+	p := &draft.Payload
+	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(Executed), m.Result.Moved, m.Result.Reference
+	p.OutcomeClass, p.Ended = string(Executed), holder.State.Waiting()
+	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
+	if p.Ended {
+		after.State = background.Succeeded
+	} else {
+		after.Letter = background.LetterReconciled
+	}
 	if ch.After.Run.ID == holder.ID {
 		ch.After.Run = after
 	} else {
-		ch.Others = append(ch.Others, postgres.RunChange{Before: before, After: after})
+		ch.Others = append(ch.Others, postgres.RunChange{Before: holder, After: after})
 	}
 	ch.Drafts = append(ch.Drafts, draft)
 	return ch
+}
+
+// endUnpaid ends the run that holds the case, if it waits, after a payment under
+// another key than its own: its own would come on top. Where the case ended by that
+// payment there is nothing left to do, and it is cancelled. Elsewhere it is a dead
+// letter, because a person has to say what the payment means for the present decision.
+func endUnpaid(m background.Move, ch postgres.Change, holder background.Run) (postgres.Change, error) {
+	if !holder.State.Waiting() {
+		return ch, nil
+	}
+	after, draft := holder, beside(m, holder)
+	after.LastMove = m.ID
+	p := &draft.Payload
+	p.OutcomeClass, p.UnknownOpen = string(after.Class), holder.UnknownOpen
+	if ch.After.Case.State.Progression.Ended() {
+		draft.Subtype, p.Reason, p.CaseUnmoved, after.State = receipts.Cancelled, reasonCaseEnded, true, background.Cancelled
+	} else {
+		state, _, err := settlement.Apply(ch.After.Case.State, settlement.Event{Fact: settlement.DeadLettered})
+		if err != nil {
+			return ch, err
+		}
+		ch.After.Case.State = state
+		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, m.At, reasonPaidOlder
+		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, reasonPaidOlder, GatePaidOlder.Meaning()
+		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), dispatchReference(after), snapshotOf(state)
+	}
+	ch.Others = append(ch.Others, postgres.RunChange{Before: holder, After: after})
+	ch.Drafts = append(ch.Drafts, draft)
+	return ch, nil
 }

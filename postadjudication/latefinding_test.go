@@ -58,30 +58,6 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	r.sound()
 }
 
-// When the case has been adjudicated again, what was paid under the old generation
-// ends the run that waits: it must not pay a second time.
-func TestAPaymentThatIsFoundLateStopsTheNextGeneration(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.work()
-	letter := r.purgedThoughPaid(1, 1000)
-	r.stopWork()
-	higher := release(1)
-	higher.Generation = 2
-	waits := r.mustSubmit(higher)
-	if waits.Reply != Created {
-		t.Fatalf("%+v", waits)
-	}
-	c, err := r.Reconcile(context.Background(), "acme", letter.Run, bankSays)
-	if err != nil || c.Progression != settlement.Settled || c.Released != 1000 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if st, err := r.Status(context.Background(), "acme", waits.Run); err != nil || st.State != background.Cancelled {
-		t.Errorf("%+v, %v", st, err)
-	}
-	r.sound()
-}
-
 // A finding can't be taken back: that it is of another amount must be meant.
 func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()

@@ -161,7 +161,7 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
 		}
 	}
-	if kept, ends := s.lifetime(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && r.UnknownOpen == 0 {
+	if kept, ends := s.lifetime(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != postgres.KindSettlement || r.UnknownOpen == 0) {
 		at := r.DeadAt.Add(kept)
 		out.ExpiresAt = &at
 	}

@@ -61,8 +61,11 @@ func (q MarkRequest) mark(at time.Time) deskDecision {
 }
 
 // The marks of a letter that nobody has marked.
-func reprocessEligible(r background.Run) bool {
-	return r.Class == NotExecuted && r.Reason == background.ReasonRetryExhausted
+func reprocessEligible(s postgres.Snapshot) bool {
+	failed := s.Run.Class == NotExecuted || s.Run.Class == Unknown && s.Case.Kind != postgres.KindSettlement
+	return failed && s.Run.Reason == background.ReasonRetryExhausted
 }
 
-func manualReviewRequired(r background.Run) bool { return r.UnknownOpen > 0 }
+func manualReviewRequired(s postgres.Snapshot) bool {
+	return s.Case.Kind == postgres.KindSettlement && s.Run.UnknownOpen > 0
+}

@@ -15,12 +15,17 @@ type Stats struct {
 	Moves Batches // moves of existing cases that shared commits
 	Opens Batches // new cases that shared commits
 
+	// Unreadable are the runs met within ten minutes that this process can't read, as those of
+	// a newer version: they wait for one that can.
+	Unreadable int
+
 	Subscribers   int    // of OnDeadLetter, now
 	LettersTold   uint64 // calls of theirs that returned, since the start
 	LettersUntold uint64 // calls of theirs that panicked, since the start
 
 	Retention RetentionStats
 	Rules     RuleStats
+	Lookups   LookupStats
 }
 
 // Batches tells how many rows shared a commit, by the bounds of BatchBounds.
@@ -38,7 +43,8 @@ func (s *Service) Stats() Stats {
 	out.Moves, out.Opens = s.journal.Batches()
 	out.Subscribers, out.LettersTold, out.LettersUntold = s.subscribers.count(), s.subscribers.told.Load(), s.subscribers.failed.Load()
 	out.Retention = s.pruned.read()
-	out.Rules = s.ruler.stats()
+	out.Unreadable = s.journal.Unreadable()
+	out.Rules, out.Lookups = s.ruler.stats(), s.lookups.stats()
 	return out
 }
 
@@ -66,4 +72,10 @@ func (s *Service) Healthy(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("redis cannot be reached: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// UnreadableRuns counts the live runs and open letters of all tenants that this program
+// can't read, as those of a newer version: they wait for a program that can.
+func (s *Service) UnreadableRuns(ctx context.Context) (int64, error) {
+	return s.journal.CountUnreadable(ctx)
 }

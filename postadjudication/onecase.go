@@ -20,8 +20,7 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 	if len(all) == 0 {
 		return CaseStatus{}, ErrNotFound
 	}
-	runs, err := s.statusesOf(ctx, tenant, all)
-	return caseOf(all, runs), err
+	return s.caseStatus(ctx, tenant, all)
 }
 
 // AuditCase reads the trail of one case of a tenant at one moment, and checks it

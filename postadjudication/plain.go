@@ -82,9 +82,14 @@ func (f *plainFamily) Record(ctx context.Context, m background.Move) (background
 		return recordNotice(ctx, f.journal, m)
 	}
 	s, err := f.handlers.apply(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
+		if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
+			if err := bound(&s.Run); err != nil {
+				return postgres.Change{}, err
+			}
+		}
 		run, err := m.Apply(s.Run)
 		if err != nil {
-			return postgres.Change{}, err
+			return postgres.Change{}, answer(err)
 		}
 		return postgres.Change{
 			Move: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
@@ -105,11 +110,17 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	if err := t.validate(); err != nil {
 		return Submitted{}, err
 	}
-	return s.submit(ctx, s.taskSubmission(ctx, f, t))
+	if err := s.manager.MeasureClock(ctx); err != nil {
+		return Submitted{}, err
+	}
+	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 
 func (t Task) validate() error {
 	var errs []error
+	if t.Tenant == AllTenants {
+		errs = append(errs, errNoTenant)
+	}
 	if t.Tenant == "" || len(t.Tenant) > 128 || !plainText(t.Tenant) {
 		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be 1 to 128 bytes of plain text"})
 	}
@@ -147,7 +158,7 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 	letter, _ := handles(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: digestOf(r.Payload)}}}
 	}
 	return postgres.Submission{
 		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,

@@ -38,6 +38,7 @@ func (r *rig) keeper(change ...func(*Config)) *keeper {
 	r.stopWork()
 	k := &keeper{}
 	clock := func(c *Config) {
+		c.Simulated = true
 		c.Now = func() time.Time {
 			k.mu.Lock()
 			defer k.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // Finding is what a person, or the escrow service when asked, says of the money of
-// an open dead letter.
+// an open dead letter, or of a run that waits.
 type Finding struct {
 	Actor     string // who found it; required
 	Reason    string // how; required of a person
@@ -24,14 +24,22 @@ type Finding struct {
 	// OtherAmount says that Moved is meant though it is not what was left to be moved.
 	// It is refused without: a finding can't be taken back.
 	OtherAmount bool
+
+	// CallOutstanding says that NotExecuted is meant though a call may still be on its way:
+	// whoever found it knows that it will not be executed. It is refused without.
+	CallOutstanding bool
 }
 
 // Reconcile records what became of the money of an open letter. Executed closes the
 // letter as reconciled and settles the case by the amount moved; NotExecuted clears
-// the unknown, so that the letter can be forked. Of a letter that was purged, a
+// the unknown, so that the letter can be forked. Of a run that waits for its next attempt
+// while money is unknown, whatever it waits for, Executed ends it as succeeded, and
+// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged, a
 // finding that it was executed after all is recorded too, and settles the case; the
 // letter stays gone. It is a *RefusedError otherwise, and a *FieldError when the
-// finding makes no sense, of other_amount when it is of one and does not say so.
+// finding makes no sense, of other_amount when it is of one and does not say so. That
+// nothing was executed is refused by GateCallOutstanding while a call may still be on its
+// way, unless the finding says that it knows.
 func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
@@ -39,8 +47,8 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	return s.reconcile(ctx, tenant, id, f, "", nil)
 }
 
-// ReconcileCase is Reconcile for the run that a transaction is at: its open letter, or
-// the last one, which was purged.
+// ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
+// open letter, or the last one, which was purged.
 func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
 	seen, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
@@ -49,8 +57,8 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 	return s.Reconcile(ctx, tenant, seen.Run.ID, f)
 }
 
-// ReconcileByLookup asks the escrow service what became of an open letter's
-// operation key, and records its answer. It changes nothing when the answer is that
+// ReconcileByLookup asks the escrow service what became of the operation key of an open
+// letter, or of a run that waits while money is unknown, and records its answer. It changes nothing when the answer is that
 // it can't tell, or when a call of the run is still out that could pay after all;
 // then it is a *RefusedError of GateReconcileFirst.
 func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (CaseStatus, error) {
@@ -68,13 +76,18 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 	if err != nil {
 		return CaseStatus{}, err
 	}
-	if gate := open(seen); gate != "" {
+	if gate := reconcilable(seen); gate != "" {
 		return CaseStatus{}, refusedBy(gate, seen)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
+	if err := bound(&seen.Run); err != nil {
+		no := refusedBy(GateRequestAltered, seen)
+		no.Because = err.Error()
+		return CaseStatus{}, no
+	}
+	asking, cancel := context.WithTimeout(ctx, s.settlements.limit)
 	defer cancel()
-	found := s.settlements.Lookup(ctx, seen.Run)
-	if found.Class == Unknown || found.Class == NotExecuted && seen.Run.Unheard != 0 {
+	found := s.settlements.Lookup(asking, seen.Run)
+	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)
 		return CaseStatus{}, no
@@ -84,9 +97,6 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 
 // unclear tells why a lookup decides nothing.
 func unclear(found background.Result) string {
-	if found.Class == NotExecuted {
-		return "a call has not come back, which may pay yet"
-	}
 	return "the lookup could not tell: " + redact.Text(found.Failure.Message)
 }
 
@@ -98,6 +108,8 @@ func (f Finding) validate() error {
 		return &FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
 	case f.Class == NotExecuted && f.Moved != 0:
 		return &FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
+	case f.Class == Executed && f.CallOutstanding:
+		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
 	if err := named("actor", f.Actor, 128); err != nil {
 		return err
@@ -120,7 +132,7 @@ func (f Finding) fits(s *settlement.State) error {
 
 func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class, as *asPlanned) (CaseStatus, error) {
 	seen, err := s.letter(ctx, tenant, id)
-	switch gate := open(seen); {
+	switch gate := reconcilable(seen); {
 	case err != nil:
 		return CaseStatus{}, err
 	case gate != "" && !(f.Class == Executed && purged(seen)):
@@ -130,9 +142,12 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 		if err := f.fits(&seen.Case.State); err != nil {
 			return CaseStatus{}, err
 		}
+		if err := s.settled(ctx, seen, f); err != nil {
+			return CaseStatus{}, err
+		}
 	}
 	m := background.Move{
-		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked,
+		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := s.settlements.record(ctx, m, as); errors.Is(err, background.ErrLostGuard) {
@@ -140,7 +155,24 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 	} else if err != nil {
 		return CaseStatus{}, err
 	}
+	s.manager.Wake(id)
 	return s.Case(ctx, tenant, seen.Case.Subject)
+}
+
+// settled refuses a finding that nothing was executed while a call may still be on its way,
+// unless the finding says that it knows. No call begins meanwhile unnoticed: the move expects
+// the attempt that was seen.
+func (s *Service) settled(ctx context.Context, seen postgres.Snapshot, f Finding) error {
+	if f.Class != NotExecuted || f.CallOutstanding {
+		return nil
+	}
+	why, err := s.settlements.mayPayYet(ctx, seen.Run)
+	if err != nil || why == "" {
+		return err
+	}
+	no := refusedBy(GateCallOutstanding, seen)
+	no.Because = why
+	return no
 }
 
 // lostTo tells what became of a letter that was open a moment ago.
@@ -149,10 +181,29 @@ func (s *Service) lostTo(ctx context.Context, id background.RunID, lost error) e
 	if err != nil {
 		return err
 	}
-	if gate := open(now); gate != "" {
+	if gate := reconcilable(now); gate != "" {
 		return refusedBy(gate, now)
 	}
 	return lost
+}
+
+// moneyUnknown reports whether it is not known what became of the money of a run. A plain
+// task has none: of it an unknown outcome is a failure.
+func moneyUnknown(s postgres.Snapshot) bool {
+	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == Unknown || s.Run.UnknownOpen > 0)
+}
+
+// reconcilable is the gate of a finding and of a lookup: it takes an open letter, or a run
+// that waits for an attempt while money is unknown. What is found says nothing of a call
+// made later: the move expects the attempt that was seen.
+func reconcilable(s postgres.Snapshot) Gate {
+	switch {
+	case s.Case.Kind == postgres.KindSettlement && s.Run.State == background.Running:
+		return GateRunning
+	case s.Run.State.Waiting() && moneyUnknown(s):
+		return ""
+	}
+	return open(s)
 }
 
 // open is the gate of whatever needs an open letter of a settlement.

@@ -48,14 +48,17 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 	case receipts.Submitted:
 		return f.submitted(r, p)
 	case receipts.AttemptSucceeded:
-		return f.executed(r.Run, p.Moved), true
+		return f.executed(r.Run, p), true
 	case receipts.AnsweredLate:
 		if p.AttemptClass == string(Executed) {
-			return f.executed(r.Run, p.Moved), true
+			return f.executed(r.Run, p), true
 		}
 	case receipts.Reconciled:
-		if p.Finding == string(Executed) {
-			return f.executed(r.Run, p.Moved), true
+		switch {
+		case p.Finding == string(Executed):
+			return f.executed(r.Run, p), true
+		case p.LetterClosed:
+			return settlement.Event{Fact: settlement.Closed}, true
 		}
 	}
 	return factOf(&background.Move{Fact: r.Subtype})
@@ -73,9 +76,15 @@ func (f *refolded) submitted(r receipts.Receipt, p receipts.Payload) (settlement
 	return e, true
 }
 
-func (f *refolded) executed(run receipts.RunID, moved int64) settlement.Event {
+// executed is the fact of a payment. Receipts from before payments under an older
+// generation's key were told apart do not say of which they are, and count for the
+// present generation, as they did when they were written.
+func (f *refolded) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
 	key := f.keys[run]
-	e := settlement.Event{Fact: settlement.Executed, Paid: moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
+	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
+	if p.UnderOlderKey {
+		e.Fact = settlement.ExecutedOlder
+	}
 	f.paid[key] = true
 	return e
 }

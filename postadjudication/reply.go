@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Reply is what became of a submission. Replies are values, not errors: each is
@@ -15,19 +16,30 @@ type Reply string
 // The replies.
 const (
 	// Created: the run is committed and will execute. Everything else leaves the
-	// journal as it was.
+	// case as it was.
 	Created Reply = "created"
 	// Deduplicated: the same adjudication is being executed by the run named.
 	Deduplicated Reply = "deduplicated"
-	// AlreadyExecuted: the adjudication was executed, or the case has ended.
+	// AlreadyExecuted: the same adjudication moved money, in full or in part, and
+	// Settlement says how much.
 	AlreadyExecuted Reply = "already_executed"
+	// Superseded: the same adjudication was accepted, as the run named, and a higher
+	// generation has taken its place since: that of Settlement.
+	Superseded Reply = "superseded"
 	// DeadLettered: the run named died on it; fork that one.
 	DeadLettered Reply = "dead_lettered"
 	// ReconcileFirst: it is not known whether money moved; find out first.
 	ReconcileFirst Reply = "reconcile_first"
 	// RetryKeyMismatch: the same generation came with other content.
 	RetryKeyMismatch Reply = "retry_key_mismatch"
-	// StaleGeneration: a higher generation was accepted before.
+	// Cancelled: the same adjudication was accepted, as the run named, and ended by a
+	// person, whom Actor and Reason tell, before money moved. It stays so: only a higher
+	// generation begins anew.
+	Cancelled Reply = "cancelled"
+	// CaseEnded: the case is settled or refunded by another adjudication. The refusal is
+	// in its receipts.
+	CaseEnded Reply = "case_ended"
+	// StaleGeneration: a higher generation was accepted before, and this was not.
 	StaleGeneration Reply = "stale_generation"
 	// Conflicting: another outcome, or a higher generation while a run is live.
 	Conflicting Reply = "conflicting_adjudication"
@@ -41,8 +53,12 @@ const (
 	IsolationUnsupported Reply = "isolation_unsupported"
 )
 
-// Accepted reports whether the adjudication is, or has been, taken care of.
-func (r Reply) Accepted() bool { return r == Created || r == Deduplicated || r == AlreadyExecuted }
+// Accepted reports whether the adjudication is, or has been, taken care of. That of
+// one that was accepted before stays so, unless it is at a dead letter or was
+// cancelled: then a person acts, and to submit it again does nothing.
+func (r Reply) Accepted() bool {
+	return r == Created || r == Deduplicated || r == AlreadyExecuted || r == Superseded
+}
 
 // Submitted is what became of a submission, and the run that it is about: the new
 // one, or the one that stands in its place.
@@ -52,8 +68,21 @@ type Submitted struct {
 	Case  background.CaseID
 	State background.State
 
+	Settlement Settlement // of the case as it is now; empty where there is none
+
+	// Of Cancelled only.
+
+	Actor  string // who ended the run
+	Reason string // why, in that person's words
+
 	run  background.Run
 	bell func(context.Context, background.Run) error
+}
+
+// Settlement is how far a case has come, in minor units of its currency.
+type Settlement struct {
+	settlement.State
+	Currency string `json:"currency"`
 }
 
 // Ring rings the run's bell, so that a worker takes it at once. After SubmitTx

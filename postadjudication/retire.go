@@ -23,7 +23,7 @@ func keeps(f postgres.Filed) Gate {
 		return GateNotALetter
 	case f.Run.Letter != background.LetterOpen:
 		return GateNotOpen
-	case f.Run.Class == Unknown || f.Run.UnknownOpen > 0:
+	case moneyUnknown(f.Snapshot):
 		return GateReconcileFirst
 	case f.Desk.Held:
 		return GateHeld

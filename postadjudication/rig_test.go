@@ -44,7 +44,7 @@ func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscr
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
 	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t),
-		Brake: BrakeRule{Off: true}} // scripts fail on purpose; tests of the brake turn it on
+		Brake: BrakeRule{Off: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of the brake and of lookups turn them on
 	for _, f := range change {
 		f(&c)
 	}
@@ -207,6 +207,8 @@ type scriptedEscrow struct {
 	script  func(ctx context.Context, c Call) Answer // nil: pay
 	lookup  func(c Call) Answer                      // nil: by the ledger
 	life    time.Duration
+	recalls time.Duration            // how long a lookup tells of a key; life when that is longer
+	flight  time.Duration            // how long a call that was given up may be executed; 0: not stated
 	effects []payment                // what moved money, in order; nothing is ever taken out
 	known   map[OperationKey]payment // what the service would answer from
 	calls   map[OperationKey]int
@@ -222,7 +224,9 @@ func newEscrow() *scriptedEscrow {
 	return &scriptedEscrow{life: Forever, known: map[OperationKey]payment{}, calls: map[OperationKey]int{}}
 }
 
-func (e *scriptedEscrow) KeyLifetime() time.Duration { return e.life }
+func (e *scriptedEscrow) KeyLifetime() time.Duration    { return e.life }
+func (e *scriptedEscrow) LookupLifetime() time.Duration { return e.recalls }
+func (e *scriptedEscrow) InFlight() time.Duration       { return e.flight }
 
 func (e *scriptedEscrow) Execute(ctx context.Context, c Call) Answer {
 	e.mu.Lock()

@@ -184,7 +184,7 @@ func (w *byRule) forking(f postgres.Filed, move background.MoveID) (postgres.Cha
 
 // marking marks a letter as Mark does, as far as nobody has.
 func (w *byRule) marking(f postgres.Filed, move background.MoveID) (postgres.Change, error) {
-	say := w.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Run)), or(f.Desk.Review, manualReviewRequired(f.Run)))
+	say := w.Mark.missing(f.Desk, or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)), or(f.Desk.Review, manualReviewRequired(f.Snapshot)))
 	q := MarkRequest{Actor: w.actor(), Reason: w.Mark.Reason, ReprocessEligible: say.Reprocess, ManualReviewRequired: say.Review}
 	ch, err := q.mark(w.at)(f, move)
 	if err != nil {

@@ -35,7 +35,10 @@ func (r *ruling) finds(at time.Time) LetterFilter {
 	f, no := r.due(at), false
 	switch m := r.Mark; {
 	case m == nil:
-		f.Class, f.Held, f.Review = NotExecuted, &no, &no
+		f.Held, f.Review = &no, &no
+		if f.Family == "" || f.Family == Family {
+			f.Class = NotExecuted
+		}
 	case m.Review == nil && f.Reprocess == nil:
 		other := !*m.Reprocess
 		f.Reprocess = &other
@@ -60,7 +63,7 @@ func (r *ruling) due(at time.Time) LetterFilter {
 // Of what the filter asks, all that can have changed since is asked again. replays is
 // how often the rule has replayed the lineage.
 func (s *Service) ruleGate(r *ruling, f postgres.Filed, replays int, at time.Time) Gate {
-	reprocess, review := or(f.Desk.Reprocess, reprocessEligible(f.Run)), or(f.Desk.Review, manualReviewRequired(f.Run))
+	reprocess, review := or(f.Desk.Reprocess, reprocessEligible(f.Snapshot)), or(f.Desk.Review, manualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
 	case f.Run.Tenant != r.Tenant:
@@ -79,7 +82,7 @@ func (s *Service) ruleGate(r *ruling, f postgres.Filed, replays int, at time.Tim
 			return GateMarked
 		}
 		return ""
-	case f.Run.Class != NotExecuted || f.Run.UnknownOpen > 0 || f.Run.Unheard != 0:
+	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != NotExecuted || f.Run.UnknownOpen > 0 || f.Run.CallIsOut()):
 		return GateMayBeExecuted
 	case f.Desk.Held:
 		return GateHeld

@@ -37,7 +37,8 @@ type Config struct {
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
 	Worker    string             // this process in receipts; host name and pid when empty
-	Brake     BrakeRule          // when brakes pull themselves; see its fields for the defaults
+	Brake     BrakeRule          // when circuit breakers open by themselves; see its fields for the defaults
+	InFlight  time.Duration      // how long a call that was given up may still be executed, where there is no Executor to state it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
 	// whichever comes first prunes by its own.
@@ -45,12 +46,21 @@ type Config struct {
 	Archive    Archive         // without it letters of settlements are not pruned
 	PruneEvery time.Duration   // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
+	Lookups    LookupRule      // how the escrow service is asked about dead letters of unknown outcome; see its fields for the defaults
 
-	Logger  *zap.Logger                           // none when nil; what it is given is redacted first
-	Now     func() time.Time                      // time.Now when nil
-	Tracer  trace.TracerProvider                  // nothing is traced when nil
-	OnMove  func(background.Move, background.Run) // called after each committed move of this process
-	OnBrake func(background.Brake)                // called after this process pulled or released a brake
+	Logger *zap.Logger      // none when nil; what it is given is redacted first
+	Now    func() time.Time // this machine's clock; time.Now when nil
+	// Simulated says that Now is a simulation's, as of a demonstration that lets months pass:
+	// it is gone by as it is. Any other is measured against the database's clock with each
+	// beat, and everything that is recorded has the time of that.
+	Simulated bool
+	Tracer    trace.TracerProvider                  // nothing is traced when nil
+	OnMove    func(background.Move, background.Run) // called after each committed move of this process
+	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
+
+	// Unguarded opens also a database that does not refuse changes of evidence, as one that
+	// was restored without its triggers: to audit it.
+	Unguarded bool
 
 	handledBy map[string]string // by which family whose letters are handled; see withHandlers
 }
@@ -69,9 +79,11 @@ type Service struct {
 	subscribers *subscribers
 	bulks       *bulkRunner
 	ruler       *ruler
+	escrows     *escrowKeeper
+	lookups     *lookupLoop
+	worker      string
 	grace       time.Duration
 	log         *zap.Logger
-	clock       func() time.Time
 	runs        bool
 	deaf        bool         // no Redis is named
 	tracer      trace.Tracer // nil: nothing is traced
@@ -91,7 +103,14 @@ var ErrSchema = postgres.ErrSchema
 // ErrNotFound means that the tenant has no such run or case.
 var ErrNotFound = background.ErrNotFound
 
-// Open connects to Postgres, checks the schema and prepares to reach Redis. It
+// ErrUnreadable means that the run is of a version that this program can't read. It stays
+// as it is, for a program that can.
+var ErrUnreadable = background.ErrUnreadable
+
+// ErrUnrecordable means that what was to be recorded has values that can't be: nothing was.
+var ErrUnrecordable = background.ErrUnrecordable
+
+// Open connects to Postgres, checks the schema and its triggers, and prepares to reach Redis. It
 // starts no work; Run does.
 func Open(ctx context.Context, c Config) (*Service, error) {
 	c, err := c.withDefaults()
@@ -102,14 +121,22 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !c.Unguarded {
+		if err := journal.Guarded(ctx); err != nil {
+			journal.Close()
+			return nil, err
+		}
+	}
 	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, clock: c.Now, runs: c.Executor != nil, grace: c.Grace}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, grace: c.Grace}
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
 	s.handlers = &handlers{service: s, of: c.handledBy}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
+	s.escrows = newEscrowKeeper(journal, c.Logger)
+	s.lookups, s.worker = newLookupLoop(s, c.Lookups), c.Worker
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()
@@ -120,7 +147,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, now: c.Now, handlers: s.handlers}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -132,8 +159,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, BeatEvery: c.LostAfter / 15, BeatGrace: 2 * c.LostAfter / 3, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: s.now, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
-		Brake: c.Brake, OnBrake: c.OnBrake,
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
+		Breaker: c.Brake, OnBreaker: c.OnBrake,
 	})
 	if err != nil {
 		journal.Close()
@@ -179,6 +206,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.LostAfter < 3*time.Second {
 		return c, errors.New("postadjudication: Config.LostAfter is under 3s; a pause of a busy machine would pass for the loss of a process")
 	}
+	if c.InFlight == 0 {
+		c.InFlight = DefaultInFlight
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -211,8 +241,10 @@ func (s *Service) Run(ctx context.Context) error {
 	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
 	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
 	sequencing.Go(func() { s.keepPruning(numbering) })
+	sequencing.Go(func() { s.escrows.run(numbering) })
 	sequencing.Go(func() { s.bulks.run(ctx) })
 	sequencing.Go(func() { s.ruler.run(ctx) })
+	sequencing.Go(func() { s.lookups.run(ctx) })
 	defer sequencing.Wait()
 	defer stop()
 	return s.manager.Run(ctx)
@@ -241,7 +273,7 @@ func (s *Service) moved(then func(background.Move, background.Run)) func(backgro
 }
 
 // now is the time at the boundary: UTC, whole microseconds, as Postgres keeps it.
-func (s *Service) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+func (s *Service) now() time.Time { return s.manager.Now() }
 
 // Migrate brings the schema of a database up to this program's version and gives
 // the version before and after.

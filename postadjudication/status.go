@@ -30,8 +30,13 @@ type Status struct {
 	ReasonCode  string              `json:"reason_code,omitempty"`
 	Error       *background.Failure `json:"error,omitempty"`
 	CancelAsked bool                `json:"cancel_asked,omitempty"`
-	Policy      retrypolicy.Policy  `json:"policy"`
-	Dispatch    string              `json:"dispatch_reference"`
+	// OutstandingCalls are the attempts that ended while their call went on and that have not
+	// answered since. With MaxOutstandingCalls of them the run is not claimed: WaitsFor says so.
+	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
+	WaitsFor         string             `json:"waits_for,omitempty"` // why a run that waits is not claimed when it is due; often empty
+	Policy           retrypolicy.Policy `json:"policy"`
+	Dispatch         string             `json:"dispatch_reference"`
+	PausedBy         []Brake            `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
 
 	// Where the run comes from and where it went.
 
@@ -42,6 +47,14 @@ type Status struct {
 	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
 	RuleReplays
 }
+
+// WaitsForCalls is the WaitsFor of a run of which so many calls have not come back that no
+// more are made.
+const WaitsForCalls = "outstanding_calls"
+
+// WaitsForBreaker is the WaitsFor of a run that a circuit breaker pauses: PausedBy names
+// it.
+const WaitsForBreaker = "circuit_breaker"
 
 // CaseStatus is everything about one transaction receipt.
 type CaseStatus struct {
@@ -54,6 +67,9 @@ type CaseStatus struct {
 	Held        int64             `json:"held"`
 	UnknownOpen int               `json:"unknown_open"`
 	Receipts    int64             `json:"receipts"`
+	Excess      int64             `json:"excess,omitempty"`          // paid beyond what was adjudicated
+	Committed   int64             `json:"escrow_committed"`          // of the escrow, by all its cases
+	Breached    int64             `json:"escrow_breached,omitempty"` // by how much the escrow has committed more than it holds
 	settlement.State
 	Runs []Status `json:"runs"` // oldest first
 }
@@ -67,7 +83,12 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	if tenant == "" || snap.Run.Tenant != tenant {
 		return Status{}, ErrNotFound
 	}
-	return s.related(ctx, snap)
+	st, err := s.related(ctx, snap)
+	if err != nil {
+		return Status{}, err
+	}
+	err = s.addPaused(ctx, &st, snap.Run)
+	return st, err
 }
 
 // Case tells everything about a transaction of a tenant.
@@ -80,8 +101,35 @@ func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseSta
 	if err != nil {
 		return CaseStatus{}, err
 	}
+	return s.caseStatus(ctx, tenant, all)
+}
+
+func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.Snapshot) (CaseStatus, error) {
 	runs, err := s.statusesOf(ctx, tenant, all)
-	return caseOf(all, runs), err
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	for i := range runs {
+		if err := s.addPaused(ctx, &runs[i], all[i].Run); err != nil {
+			return CaseStatus{}, err
+		}
+	}
+	out := caseOf(all, runs)
+	return out, s.addMoney(ctx, &out)
+}
+
+// addMoney adds what a case's rows do not show: its breaches, and its escrow at this moment.
+func (s *Service) addMoney(ctx context.Context, c *CaseStatus) error {
+	if c.Escrow == "" {
+		return nil // of a plain family
+	}
+	escrow, err := s.journal.FindEscrow(ctx, c.Tenant, c.Escrow)
+	if err != nil {
+		return err
+	}
+	c.Committed, c.Breached = escrow.Committed, max(escrow.Breached, escrow.Committed-escrow.Held)
+	c.Excess, err = s.journal.Excess(ctx, c.Tenant, c.Case)
+	return err
 }
 
 // Receipts reads the receipts of a tenant's case in order, after a sequence
@@ -94,10 +142,13 @@ func statusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,
 		Attempts: r.Attempt, BudgetSpent: r.BudgetSpent, Recoveries: r.Recoveries, Class: r.Class, ReasonCode: r.Reason, Error: r.Failure,
-		CancelAsked: r.CancelAsked, Policy: r.Policy, Dispatch: dispatchReference(r),
+		CancelAsked: r.CancelAsked, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: dispatchReference(r),
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt
+		if len(r.OutstandingCalls) >= background.MaxOutstandingCalls {
+			out.WaitsFor = WaitsForCalls
+		}
 	}
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt

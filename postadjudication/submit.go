@@ -16,17 +16,21 @@ import (
 // leaves it unknown whether the run was created: submit the same again, it will be
 // answered Deduplicated if it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
-	sub, err := s.submission(ctx, a)
+	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
-	return s.submit(ctx, sub)
+	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) { return s.answer(ctx, &ad, out, true) })
 }
 
-func (s *Service) submit(ctx context.Context, sub postgres.Submission) (Submitted, error) {
+// submit hands a submission to the journal. answer completes what is told of it.
+func (s *Service) submit(ctx context.Context, sub postgres.Submission, answer func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, ended := s.traced(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
+	if err == nil && answer != nil {
+		out, err = answer(ctx, out)
+	}
 	s.ring(ctx, out)
 	ended(out, err)
 	return out, err
@@ -56,11 +60,15 @@ func (s *Service) ringFor(ctx context.Context, begun ...*background.Run) {
 // escrow that another transaction holds is answered Busy, an isolation level other
 // than READ COMMITTED IsolationUnsupported.
 func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
-	sub, err := s.submission(ctx, a)
+	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
-	return s.submitted(s.journal.SubmitTx(ctx, tx, sub))
+	out, err := s.submitted(s.journal.SubmitTx(ctx, tx, ad.submission()))
+	if err != nil {
+		return out, err
+	}
+	return s.answer(ctx, &ad, out, false)
 }
 
 // SubmitBatch hands over many adjudications; they share commits. Results and
@@ -90,30 +98,36 @@ func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitt
 	return out, errs
 }
 
-// submission fixes everything that a submission needs, so that the journal may
+// admission fixes everything that a submission needs, so that the journal may
 // decide about it as often as it must.
-func (s *Service) submission(ctx context.Context, a Adjudication) (postgres.Submission, error) {
+func (s *Service) admission(ctx context.Context, a Adjudication) (admission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
 	if err := a.Validate(); err != nil {
-		return postgres.Submission{}, err
+		return admission{}, err
 	}
 	payload, err := canonicalPayload(a.Payload)
 	if err != nil {
-		return postgres.Submission{}, err
+		return admission{}, err
+	}
+	if err := s.manager.MeasureClock(ctx); err != nil {
+		return admission{}, err
 	}
 	request, err := a.request(payload)
 	if err != nil {
-		return postgres.Submission{}, err
+		return admission{}, err
 	}
-	ad := admission{
+	return admission{
 		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
 		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: request, digest: a.content(payload), at: s.now(),
-	}
-	return postgres.Submission{
-		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: ad.run, Open: ad.open, Decide: ad.decide,
 	}, nil
+}
+
+func (a admission) submission() postgres.Submission {
+	return postgres.Submission{
+		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.open, Decide: a.decide,
+	}
 }
 
 func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, error) {
@@ -121,5 +135,8 @@ func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, erro
 	if !ok {
 		return Submitted{}, err
 	}
-	return Submitted{Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, run: snap.Run, bell: s.manager.Bell}, nil
+	return Submitted{
+		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
+		run: snap.Run, bell: s.manager.Bell,
+	}, nil
 }

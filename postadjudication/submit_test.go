@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestFiftySubmittersMakeOneRun(t *testing.T) {
@@ -71,7 +72,120 @@ func TestRepliesOfASubmission(t *testing.T) {
 	r.work()
 	r.atRest()
 	expect("again after it settled", AlreadyExecuted, release(1))
-	expect("another outcome after it settled, higher generation", AlreadyExecuted, change(func(a *Adjudication) { a.Generation = 2; a.Outcome = "refund" }))
+	expect("another outcome after it settled", CaseEnded, refund(1))
+	expect("another escrow after it settled", CaseEnded, change(func(a *Adjudication) { a.EscrowReference = "esc_other" }))
+	if again := r.mustSubmit(release(1)); again.Settlement.Released != 1000 || again.Settlement.Moved != 1000 || again.Settlement.Currency != "EUR" {
+		t.Errorf("the sums: %+v", again)
+	}
+	r.sound()
+}
+
+// What contradicts a case that has ended is never taken for accepted, and leaves one
+// receipt a content and day, however often it is sent, and by how many at once.
+func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	settled := r.mustSubmit(release(1))
+	r.atRest()
+	back, other := refund(1), release(1)
+	back.Generation, back.AdjudicationID, back.Actor = 2, "adj_reversal", "user:ben"
+	other.Generation, other.Amount = 3, euros(1)
+	ctx := context.Background()
+	var all sync.WaitGroup
+	for range 10 {
+		for _, a := range []Adjudication{back, other} {
+			all.Go(func() {
+				s, err := r.Submit(ctx, a)
+				if err != nil || s.Reply != CaseEnded || s.Reply.Accepted() || s.Run != settled.Run {
+					t.Errorf("%+v, %v", s, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	refusals := func() (out []receipts.Payload) {
+		trail, err := r.Receipts(ctx, "acme", settled.Case, 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range trail {
+			if e.Subtype != receipts.Refused {
+				continue
+			}
+			p, err := e.Payload()
+			if err != nil || p.AskedFor != "submit" || p.RefusedBy != "case_ended" || e.Source != receipts.SourceDeadLetter ||
+				(p.AdjudicationID == "adj_reversal") != (e.Actor == "user:ben") || (e.Actor == "user:ben") != (p.Outcome == "refund") {
+				t.Errorf("%+v %+v, %v", e, p, err)
+			}
+			out = append(out, p)
+		}
+		return out
+	}
+	if found := refusals(); len(found) != 2 {
+		t.Errorf("%d refusals", len(found))
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+	tomorrow := r.admitted(other, 24*time.Hour)
+	if s, err := r.answer(ctx, &tomorrow, Submitted{Reply: CaseEnded, Case: settled.Case}, true); err != nil || s.Reply != CaseEnded || len(refusals()) != 3 {
+		t.Errorf("a day later: %+v, %v, %d refusals", s, err, len(refusals()))
+	}
+	if s := r.mustSubmit(release(1)); s.Reply != AlreadyExecuted {
+		t.Errorf("%+v", s)
+	}
+	r.sound()
+}
+
+// admitted is an admission, some time from now.
+func (r *rig) admitted(a Adjudication, ahead time.Duration) admission {
+	r.t.Helper()
+	out, err := r.admission(context.Background(), a)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out.at = out.at.Add(ahead)
+	return out
+}
+
+// In a caller's transaction, too, the refusal is kept, whatever becomes of the
+// transaction; nobody is waited for.
+func TestARefusalInACallersTransactionIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	settled := r.mustSubmit(release(1))
+	r.atRest()
+	back := refund(1)
+	back.Generation = 2
+	inTx := func(want Reply) {
+		t.Helper()
+		tx, err := r.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.SubmitTx(context.Background(), tx, back)
+		if err != nil || s.Reply != want {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR UPDATE`, settled.Case.String()); err != nil {
+		t.Fatal(err)
+	}
+	inTx(Busy)
+	if err := holder.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	inTx(CaseEnded)
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
 	r.sound()
 }
 
@@ -96,8 +210,11 @@ func TestRepliesToADeadLetterAndAfterIt(t *testing.T) {
 	r.atRest()
 	lower := release(1)
 	lower.Generation = 2
-	if s := r.mustSubmit(lower); s.Reply != StaleGeneration {
+	if s := r.mustSubmit(lower); s.Reply != StaleGeneration || s.Reply.Accepted() {
 		t.Errorf("a lower generation: %s", s.Reply)
+	}
+	if s := r.mustSubmit(release(1)); s.Reply != Superseded || !s.Reply.Accepted() || s.Run != dead.Run || s.State != background.DeadLettered || s.Settlement.Generation != 3 {
+		t.Errorf("the one that was accepted before: %+v", s)
 	}
 	old, err := r.Status(context.Background(), "acme", dead.Run)
 	if err != nil || old.Letter != background.LetterSuperseded {
@@ -302,4 +419,76 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 		t.Errorf("%d deadlocks", d)
 	}
 	first.sound()
+}
+
+// A transaction that named an escrow with a wrong sum and was rolled back leaves the
+// escrow to be corrected, also by the next transaction.
+func TestSubmitTxCorrectsAnEscrowThatNobodyUses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	submitTx := func(a Adjudication, end func(*sql.Tx) error) Reply {
+		tx, err := r.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.SubmitTx(ctx, tx, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+		return s.Reply
+	}
+	wrong := release(1)
+	wrong.Held = euros(5000)
+	if reply := submitTx(wrong, (*sql.Tx).Rollback); reply != Created {
+		t.Fatalf("the wrong sum: %s", reply)
+	}
+	if reply := submitTx(release(1), (*sql.Tx).Rollback); reply != Created {
+		t.Errorf("the right sum, rolled back: %s", reply)
+	}
+	if reply := submitTx(release(1), (*sql.Tx).Commit); reply != Created {
+		t.Errorf("the right sum: %s", reply)
+	}
+	wrong.TransactionReceiptID = "txr_2"
+	if reply := submitTx(wrong, (*sql.Tx).Commit); reply != EscrowMismatch {
+		t.Errorf("a wrong sum of an escrow in use: %s", reply)
+	}
+	r.work().atRest()
+	r.sound()
+}
+
+// An escrow that Postgres has lost, as in a failover to a standby that was behind, is
+// named again by whoever submits next, though this process remembers it.
+func TestAnEscrowThatPostgresLostIsNamedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lose := func() {
+		t.Helper()
+		for _, table := range []string{"outbox", "receipts", "operations", "runs", "cases", "escrows"} {
+			if _, err := r.db.Exec(`ALTER TABLE recourse.` + table + ` DISABLE TRIGGER USER; DELETE FROM recourse.` + table + `; ALTER TABLE recourse.` + table + ` ENABLE TRIGGER USER`); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.mustSubmit(release(1))
+	lose()
+	if s := r.mustSubmit(release(1)); s.Reply != Created {
+		t.Errorf("submitted again: %s", s.Reply)
+	}
+	lose()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := r.SubmitTx(context.Background(), tx, release(1)); err != nil || s.Reply != Created {
+		t.Errorf("submitted again in a transaction: %s, %v", s.Reply, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.work().atRest()
+	r.sound()
 }

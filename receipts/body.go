@@ -70,6 +70,9 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optInteger("attempts", int64(p.Attempts))
 	c.optInteger("budget_spent", int64(p.BudgetSpent))
 	c.optText("bulk", p.Bulk)
+	c.optText("call", p.Call)
+	c.optTrue("call_outstanding", p.CallOutstanding)
+	c.optTrue("case_unmoved", p.CaseUnmoved)
 	c.optText("changes", p.Changes)
 	c.optText("content_digest", p.ContentDigest)
 	c.optText("currency", p.Currency)
@@ -91,6 +94,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("generation", int64(p.Generation))
 	c.optInteger("held", p.Held)
+	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
 	c.optText("lookup", p.Lookup)
 	c.optInteger("moved", p.Moved)
@@ -108,6 +112,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("recoveries", int64(p.Recoveries))
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
+	c.optText("request_digest", p.RequestDigest)
 	c.optText("retry_key", p.RetryKey)
 	c.optText("rule", p.Rule)
 	c.settlement(p.Settlement)
@@ -115,6 +120,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("target", p.Target)
 	c.optText("trace_id", p.TraceID)
 	c.optText("transaction_receipt_id", p.TransactionReceiptID)
+	c.optTrue("under_older_key", p.UnderOlderKey)
 	c.optInteger("unknown_open", int64(p.UnknownOpen))
 	c.optText("worker", p.Worker)
 }

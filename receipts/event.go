@@ -114,7 +114,7 @@ const MostEvents = 3
 // A run has exactly one of run.completed, run.failed and run.cancelled, and after
 // it nothing but what becomes of its money and its letter.
 func Events(r Receipt) ([]Event, error) {
-	p, err := r.Payload()
+	p, err := r.Known()
 	if err != nil {
 		return nil, fmt.Errorf("receipt %s: %w", r.ID(), err)
 	}

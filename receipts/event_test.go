@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -119,5 +120,20 @@ func TestAReceiptThatCantBeReadGivesNoEvents(t *testing.T) {
 	r.Body = r.Body[1:]
 	if events, err := Events(r); err == nil || events != nil {
 		t.Errorf("%v, %v", events, err)
+	}
+}
+
+// What a newer program wrote gives the events that this one knows of.
+func TestAReceiptOfANewerVersionGivesItsEvents(t *testing.T) {
+	t.Parallel()
+	rs, _ := sealed(t, testCase, does(AttemptStarted, 1, Payload{Attempt: 1}))
+	r := rs[0]
+	r.Body = bytes.Replace(r.Body, []byte(`"payload":{`), []byte(`"payload":{"a_new_member":[1],`), 1)
+	if _, err := r.Payload(); err == nil {
+		t.Error("it was read as one of this version")
+	}
+	events, err := Events(r)
+	if err != nil || len(events) != 2 || events[1].Data.Attempt != 1 {
+		t.Errorf("%+v, %v", events, err)
 	}
 }

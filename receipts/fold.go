@@ -29,7 +29,8 @@ func (e *Illegal) Error() string {
 // attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
 // cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
 // after the receipt, nothing written meaning zero. reconciled carries the last two, and so does
-// answered-late if it has an outcome_class. All others leave these four as they were.
+// answered-late if it has an outcome_class. submitted has the outcome_class that a run begins with: of a
+// fork, unknown while that of its case is. All others leave these four as they were.
 func Fold(rs []Receipt) (History, error) {
 	f := folder{runs: make(map[RunID]*RunHistory)}
 	for i, r := range rs {
@@ -51,6 +52,7 @@ func Fold(rs []Receipt) (History, error) {
 type folder struct {
 	h    History
 	runs map[RunID]*RunHistory
+	key  string // the newest operation key
 }
 
 func (f *folder) receipt(inOrder bool, e Entry) error {
@@ -88,6 +90,9 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 func (f *folder) move(run *RunHistory, e Entry) error {
 	switch e.Subtype {
 	case AttemptStarted:
+		if f.h.FirstSentAt.IsZero() {
+			f.h.FirstSentAt = e.At
+		}
 		return run.started(e)
 	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Cancelled:
 		return f.ended(run, e)
@@ -120,9 +125,12 @@ func (f *folder) submitted(e Entry) error {
 		return fmt.Errorf("parent run %s was never submitted", p.ParentRun)
 	}
 	f.runs[e.Run] = &RunHistory{
-		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending,
+		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending, Class: p.OutcomeClass,
 	}
 	f.h.Order = append(f.h.Order, e.Run)
+	if p.OperationKey != f.key {
+		f.key, f.h.FirstSentAt = p.OperationKey, time.Time{}
+	}
 	return nil
 }
 
@@ -149,7 +157,8 @@ func (f *folder) ended(run *RunHistory, e Entry) error {
 			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.Attempts)
 		}
 		a := &run.Attempt[run.Attempts-1]
-		a.EndedAt, a.EndedBy, a.Class = e.At, e.Subtype, e.Payload.AttemptClass
+		a.EndedAt, a.EndedBy, a.Class, a.Call = e.At, e.Subtype, e.Payload.AttemptClass, e.Payload.Call
+		a.CutShort = e.Payload.Error.Type == FailureTimeout || e.Payload.Error.Type == FailureInterrupted
 	} else if !run.waits() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
 		return errors.New("no attempt is open: the run is " + run.State)
 	}
@@ -186,6 +195,7 @@ func (f *folder) answeredLate(run *RunHistory, e Entry) error {
 	if n < 1 || n > run.Attempts || run.Attempt[n-1].EndedBy == "" {
 		return fmt.Errorf("attempt %d has not ended", n)
 	}
+	run.Attempt[n-1].CameBack = true
 	if e.Payload.OutcomeClass == "" {
 		return nil
 	}
@@ -206,7 +216,7 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 		}
 	case run.State == StateRunning:
 	case run.Letter == LetterOpen:
-		if executed {
+		if executed || e.Payload.LetterClosed {
 			run.Letter = LetterReconciled
 		}
 	case run.Letter == LetterPurged && executed: // it is found after all; the letter stays gone
@@ -222,6 +232,11 @@ func (f *folder) known(run *RunHistory, p Payload) error {
 		return fmt.Errorf("unknown_open is %d", p.UnknownOpen)
 	}
 	run.Class, f.h.UnknownOpen = p.OutcomeClass, p.UnknownOpen
+	if p.Lookup == ClassNotExecuted || p.Finding == ClassNotExecuted {
+		for i := range run.Attempt {
+			run.Attempt[i].Proven = true
+		}
+	}
 	return nil
 }
 

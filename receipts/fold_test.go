@@ -43,7 +43,7 @@ func TestFoldTellsTheStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := History{
-		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0,
+		Case: testCase, Tenant: "acme", Order: []RunID{runA, runB}, UnknownOpen: 0, FirstSentAt: after(time.Second),
 		Settlement: story()[0].Payload.Settlement,
 		Runs: map[RunID]RunHistory{
 			runA: {
@@ -51,8 +51,8 @@ func TestFoldTellsTheStory(t *testing.T) {
 				State: StateDeadLettered, Letter: LetterForked, Attempts: 2, BudgetSpent: 2, Class: ClassUnknown,
 				DeadAt: after(4 * time.Second), LastError: story()[2].Payload.Error,
 				Attempt: []AttemptHistory{
-					{1, after(time.Second), after(2 * time.Second), RetryScheduled, ClassUnknown},
-					{2, after(3 * time.Second), after(4 * time.Second), DeadLettered, ClassNotExecuted},
+					{Number: 1, StartedAt: after(time.Second), EndedAt: after(2 * time.Second), EndedBy: RetryScheduled, Class: ClassUnknown, CutShort: true},
+					{Number: 2, StartedAt: after(3 * time.Second), EndedAt: after(4 * time.Second), EndedBy: DeadLettered, Class: ClassNotExecuted},
 				},
 			},
 			runB: {
@@ -63,6 +63,31 @@ func TestFoldTellsTheStory(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Which calls are out is read off the ends and the late answers. An end of a version that did not say
+// leaves it open, for it and for those that it was not told from.
+func TestFoldTellsWhichCallsAreOut(t *testing.T) {
+	t.Parallel()
+	cut := func(n int, call string) Draft {
+		d := retry(n)
+		d.Payload.Call, d.Payload.Error.Type = call, FailureTimeout
+		return d
+	}
+	h, err := folded(t, submit(), start(1), cut(1, CallOut), start(2), cut(2, CallOver), start(3), cut(3, ""), start(4), retry(4),
+		start(5), cut(5, CallOut), does(AnsweredLate, 56, Payload{Attempt: 5}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := h.Runs[runA]
+	if diff := cmp.Diff([]int{1}, run.OutstandingCalls()); diff != "" {
+		t.Error(diff)
+	}
+	for attempt, want := range map[int]bool{1: true, 2: false, 3: true, 4: false, 5: false, 64: false, 66: true} {
+		if run.MayBeOut(attempt) != want {
+			t.Errorf("attempt %d may be out: %t", attempt, !want)
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ type History struct {
 	Runs        map[RunID]RunHistory
 	Order       []RunID             // the runs in the order they were submitted
 	UnknownOpen int                 // unresolved unknown attempts of the case
+	FirstSentAt time.Time           // first attempt under the newest operation key; zero when none was made
 	Settlement  *SettlementSnapshot // the last one that a receipt carried, or nil
 }
 
@@ -64,6 +65,52 @@ type AttemptHistory struct {
 	EndedAt   time.Time // zero while it runs
 	EndedBy   Subtype   // "" while it runs
 	Class     string
+	Call      string // of its end: CallOut or CallOver; "" when that does not say
+	CameBack  bool   // an answer of its call came after its end
+	Proven    bool   // a lookup or a finding says since that nothing was or will be executed
+	CutShort  bool   // it ended by a time-out, a shutdown or the loss of its worker
+}
+
+// What the end of an attempt that was cut short says of its call, in Payload.Call.
+const (
+	CallOut  = "out"  // it had not come back
+	CallOver = "over" // nothing of it was on its way any more
+)
+
+// Failure types of attempts that are cut short.
+const (
+	FailureTimeout     = "timeout"
+	FailureInterrupted = "interrupted"
+)
+
+// oldSpan is how far apart attempts are that versions before Payload.Call did not tell from each
+// other where they kept which calls are out.
+const oldSpan = 63
+
+// OutstandingCalls returns the attempts whose call was out when they ended and has not come back,
+// ascending, as far as their ends say.
+func (r *RunHistory) OutstandingCalls() (out []int) {
+	for _, a := range r.Attempt {
+		if a.Call == CallOut && !a.CameBack && !a.Proven {
+			out = append(out, a.Number)
+		}
+	}
+	return out
+}
+
+// MayBeOut reports whether the receipts allow for a call of an attempt to be outstanding: its end
+// says so, or was written by a version that did not say.
+func (r *RunHistory) MayBeOut(attempt int) bool {
+	for _, a := range r.Attempt {
+		switch {
+		case a.CameBack:
+		case a.Number == attempt && a.Call == CallOut:
+			return true
+		case a.Call == "" && a.CutShort && (attempt-a.Number)%oldSpan == 0:
+			return true
+		}
+	}
+	return false
 }
 
 // waits reports that the run is live and no attempt of it is open.

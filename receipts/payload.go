@@ -25,6 +25,7 @@ type Payload struct {
 	Target               string `json:"target,omitempty"`                 // the endpoint that executes it
 	Policy               string `json:"policy,omitempty"`                 // the retry policy the run keeps for life
 	ContentDigest        string `json:"content_digest,omitempty"`         // hex; digest of the submitted content
+	RequestDigest        string `json:"request_digest,omitempty"`         // hex; SHA-256 of the bytes that every attempt sends
 	ParentRun            RunID  `json:"parent_run,omitzero"`              // of a fork: the run it was forked from, in this case
 	LetterOf             RunID  `json:"letter_of,omitzero"`               // of a dead-letter handler's run: the run that died, in any case
 	Epoch                int    `json:"epoch,omitempty"`                  // part of the operation key
@@ -45,12 +46,17 @@ type Payload struct {
 	AttemptClass      string    `json:"attempt_class,omitempty"`      // class of this attempt alone
 	UnknownOpen       int       `json:"unknown_open,omitempty"`       // unresolved unknown attempts of the case, after this receipt
 	DurationUS        int64     `json:"duration_us,omitempty"`        // of the attempt, in microseconds
+	Call              string    `json:"call,omitempty"`               // of an end of an attempt that timed out or was interrupted: "out" when its call had not come back, else "over"; not written by versions before
+	CallOutstanding   bool      `json:"call_outstanding,omitempty"`   // of reconciled: whoever found that nothing was executed knew that a call could still be on its way
 	Ended             bool      `json:"ended,omitempty"`              // of reconciled: it ended the run, which waited for an attempt
 	Worker            string    `json:"worker,omitempty"`             // the process that made the attempt
 	TraceID           string    `json:"trace_id,omitempty"`           // W3C trace id
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
 	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
+	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
+	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
+	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
 	Excess            int64     `json:"excess,omitempty"`             // of a breach: moved beyond what was reserved
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back
 	Error             Failure   `json:"error,omitzero"`               // what went wrong

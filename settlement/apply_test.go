@@ -40,13 +40,51 @@ func TestPayments(t *testing.T) {
 	}
 }
 
+// What an older generation pays comes out of the present one's reservation: an escrow
+// that is paid no more than it holds is not breached.
+func TestPaymentsUnderAnOlderKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                    string
+		reserved, paid, left    int64
+		committed, held, breach int64
+		undercut                bool
+	}{
+		{"all of it, of an escrow that is full", 1000, 1000, 0, 1000, 1000, 0, true},
+		{"a part of it", 1000, 400, 600, 1000, 1000, 0, true},
+		{"more than is reserved", 1000, 1200, 0, 1000, 1000, 200, true},
+		{"more than is reserved, and there is room", 1000, 1200, 0, 1000, 3000, 0, true},
+		{"nothing is reserved", 0, 300, 0, 500, 1000, 0, true},
+		{"nothing is reserved, and there is no room", 0, 300, 0, 1000, 1000, 300, true},
+	} {
+		for _, from := range Statuses[1:] {
+			s := State{Adjudication: Refund, Progression: from, Reason: "before", Lifecycle: ReEscalated, Generation: 2, Asked: 1000, Reserved: c.reserved, Refunded: 5}
+			got, effect, err := Apply(s, Event{Fact: ExecutedOlder, Outcome: Release, Paid: c.paid})
+			want := s
+			want.Reserved, want.Released = c.left, c.paid
+			excess := c.paid - (c.reserved - c.left)
+			if err != nil || got != want || effect != (Effect{Committed: excess, Excess: excess}) {
+				t.Errorf("%s, at %q: %+v, %+v, %v", c.name, from, got, effect, err)
+			}
+			if escrow := (Escrow{Held: c.held, Committed: c.committed}).Record(effect.Committed); escrow.Breached != c.breach {
+				t.Errorf("%s: breached by %d, want %d", c.name, escrow.Breached, c.breach)
+			}
+			if got.Undercut() != (c.undercut && !from.Ended()) {
+				t.Errorf("%s, at %q: undercut %v", c.name, from, got.Undercut())
+			}
+		}
+	}
+}
+
 func TestARepeatedPaymentChangesNothing(t *testing.T) {
 	t.Parallel()
-	for _, from := range Statuses[1:] {
-		s := State{Progression: from, Asked: 100, Moved: 100, Released: 100}
-		got, effect, err := Apply(s, Event{Fact: Executed, Outcome: Release, Paid: 100, Repeated: true})
-		if err != nil || got != s || effect != (Effect{}) {
-			t.Errorf("at %q: %+v, %+v, %v", from, got, effect, err)
+	for _, fact := range []Fact{Executed, ExecutedOlder} {
+		for _, from := range Statuses[1:] {
+			s := State{Progression: from, Asked: 100, Moved: 100, Released: 100}
+			got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Paid: 100, Repeated: true})
+			if err != nil || got != s || effect != (Effect{}) {
+				t.Errorf("%s at %q: %+v, %+v, %v", fact, from, got, effect, err)
+			}
 		}
 	}
 }
@@ -89,6 +127,7 @@ func TestParticularsThatNoFactCanHave(t *testing.T) {
 	}
 }
 
+// Nothing begins a cancelled generation again any more, but receipts tell of some.
 func TestACancelledGenerationCanBeginAgain(t *testing.T) {
 	t.Parallel()
 	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10}, Event{Fact: Cancelled},
@@ -161,7 +200,7 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 			if change := sum(next) - sum(before); change != effect.Committed {
 				t.Fatalf("%+v changes the sum of %+v by %d, its effect is %+v", e, before, change, effect)
 			}
-			if e.Fact == Executed {
+			if e.Fact == Executed || e.Fact == ExecutedOlder {
 				escrow = escrow.Record(effect.Committed)
 			} else if escrow, err = escrow.Add(effect.Committed); err != nil {
 				continue

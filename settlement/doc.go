@@ -11,6 +11,11 @@
 //	                                 ▼  └─cancelled──▶ review-needed ─────────────┤ (re-)adjudicated
 //	                            dispute-ready ────────────────────────────────────┘ forked, re-adjudicated
 //
+// A payment under the key of an older generation moves no case: it is taken from the
+// present generation's reservation as far as that goes, and that generation is not
+// tried any more ([State.Undercut]). Its dead letter is superseded by a higher
+// generation, or closed by a finding, which leaves the case partially-settled.
+//
 // The whole of it is one table in table.go, applied by [Apply]. A pair of standing
 // and fact that the table does not list is [*Refused]. What is settled or refunded
 // stays so; yet a payment that happened is recorded wherever the case stands, since

@@ -12,26 +12,29 @@ const (
 	AttemptStarted     Fact = "attempt-started"
 	RetryScheduled     Fact = "retry-scheduled"
 	AttemptInterrupted Fact = "attempt-interrupted"
-	Executed           Fact = "executed" // also when it was learned late, by a lookup or from a finding
+	Executed           Fact = "executed"                 // also when it was learned late, by a lookup or from a finding
+	ExecutedOlder      Fact = "executed-under-older-key" // under the operation key of an older generation
 	DeadLettered       Fact = "dead-lettered"
 	Forked             Fact = "forked"
 	Reconciled         Fact = "reconciled" // and found not executed
 	Cancelled          Fact = "cancelled"  // between attempts
+	Closed             Fact = "closed"     // a finding ended a dead letter that can't be forked
 )
 
 // Facts are all of them.
 var Facts = []Fact{
-	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, DeadLettered, Forked, Reconciled, Cancelled,
+	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, ExecutedOlder, DeadLettered, Forked, Reconciled,
+	Cancelled, Closed,
 }
 
 // Event is a fact with its particulars.
 type Event struct {
 	Fact       Fact
-	Outcome    Outcome // (re-)adjudicated: what was decided; executed: what was paid
+	Outcome    Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
 	Generation int     // (re-)adjudicated
 	Amount     int64   // (re-)adjudicated: minor units to move
-	Paid       int64   // executed: minor units that were moved
-	Repeated   bool    // executed: this operation key's payment is on record already; Paid is not read
+	Paid       int64   // executed, under whatever key: minor units that were moved
+	Repeated   bool    // likewise: this operation key's payment is on record already; Paid is not read
 }
 
 // check refuses particulars that no fact can have. It is called for a pair that
@@ -40,7 +43,7 @@ func (e Event) check(s State) error {
 	switch e.Fact {
 	case Adjudicated, Readjudicated:
 		return e.checkDecision(s)
-	case Executed:
+	case Executed, ExecutedOlder:
 		return e.checkPayment(s)
 	}
 	return nil

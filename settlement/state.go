@@ -62,3 +62,8 @@ type State struct {
 	Released     int64      `json:"released"`
 	Refunded     int64      `json:"refunded"`
 }
+
+// Undercut reports whether a payment under another key took from the reservation of
+// the present generation, so that it no longer covers what is left to be moved. No
+// attempt may begin then: it could pay a second time for the same decision.
+func (s State) Undercut() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }

@@ -31,6 +31,7 @@ const (
 	reasonDeadLettered  = "post-adjudication execution dead-lettered"
 	reasonForked        = "post-adjudication execution forked"
 	reasonCancelled     = "post-adjudication execution cancelled"
+	reasonPaidOlder     = "paid under the operation key of an older generation"
 )
 
 var table = map[Fact]rule{
@@ -62,6 +63,9 @@ var table = map[Fact]rule{
 		from: open, stays: ends,
 		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
 	},
+	// It never ends a case: whether the present decision is carried out by it is for a
+	// person to say.
+	ExecutedOlder: {stays: existing, money: payOlder},
 	DeadLettered: {
 		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: ends,
 		to: DisputeReady, code: Escalate, lifecycle: escalate, money: untouched, reason: reasonDeadLettered,
@@ -74,6 +78,10 @@ var table = map[Fact]rule{
 	Cancelled: {
 		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonCancelled,
+	},
+	Closed: {
+		from: []Status{DisputeReady},
+		to:   PartiallySettled, code: Approve, lifecycle: lift, money: free, reason: reasonPaidOlder,
 	},
 }
 

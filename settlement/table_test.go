@@ -9,16 +9,16 @@ import (
 // What each fact makes of each standing: the standing after it, "=" for accepted
 // without a move, "x" for refused. An executed pays less than was asked here.
 const expectation = `
-from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed dead-lettered forked   reconciled cancelled
-none          approved    x              x               x               x                   x        x             x        x          x
-pending       approved    x              x               x               x                   partial  x             x        =          x
-in-progress   x           x              progress        progress        progress            partial  dispute       x        =          review
-review-needed approved    approved       x               x               x                   partial  x             x        =          x
-approved      x           x              progress        progress        progress            partial  dispute       x        =          review
-partial       approved    approved       =               =               =                   partial  dispute       x        =          =
-settled       x           x              x               =               =                   =        =             x        =          =
-dispute       x           approved       x               x               x                   partial  x             approved =          x
-refunded      x           x              x               =               =                   =        =             x        =          =
+from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed
+none          approved    x              x               x               x                   x        x                        x             x        x          x         x
+pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x
+in-progress   x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x
+review-needed approved    approved       x               x               x                   partial  =                        x             x        =          x         x
+approved      x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x
+partial       approved    approved       =               =               =                   partial  =                        dispute       x        =          =         x
+settled       x           x              x               =               =                   =        =                        =             x        =          =         x
+dispute       x           approved       x               x               x                   partial  =                        x             approved =          x         partial
+refunded      x           x              x               =               =                   =        =                        =             x        =          =         x
 `
 
 var byWord = map[string]Status{
@@ -42,6 +42,7 @@ var after = map[Fact]struct {
 	"dead-lettered":       {"escalate", "post-adjudication execution dead-lettered", escalated},
 	"forked":              {"approve", "post-adjudication execution forked", escalated},
 	"cancelled":           {"request-revision", "post-adjudication execution cancelled", unchanged},
+	"closed":              {"approve", "paid under the operation key of an older generation", map[Lifecycle]Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
 }
 
 var (
@@ -104,7 +105,11 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 	case fact == "executed":
 		money.Committed = -60
 		expected.Moved, expected.Reserved, expected.Released = 40, 0, 47
-	case fact == "cancelled":
+	case fact == "executed-under-older-key":
+		cut := min(s.Reserved, 40)
+		money.Committed, money.Excess = 40-cut, 40-cut
+		expected.Reserved, expected.Released = s.Reserved-cut, 47
+	case fact == "cancelled", fact == "closed":
 		money.Committed = -s.Reserved
 		expected.Reserved = 0
 	}

@@ -32,7 +32,9 @@ type Journal struct {
 	calm     bool          // no spurious failures
 	lifetime time.Duration // of operation keys; 0 is for ever
 	sessions map[background.SessionID]background.Session
-	brakes   map[background.Target]background.Brake
+	breakers map[background.Target]background.Breaker
+	ahead    time.Duration // of the machine's clock
+	server   string
 }
 
 // NewJournal returns an empty journal whose spurious failures depend on the seed.
@@ -43,7 +45,7 @@ func NewJournal(seed uint64) *Journal {
 		moves:    make(map[background.RunID][]background.Move),
 		changed:  make(chan struct{}),
 		sessions: make(map[background.SessionID]background.Session),
-		brakes:   make(map[background.Target]background.Brake),
+		breakers: make(map[background.Target]background.Breaker),
 	}
 }
 
@@ -69,12 +71,15 @@ func (j *Journal) SetDown(err error) {
 	j.down = err
 }
 
-// Submit adds a run as it is, with an id and a due time when it has none.
+// Submit adds a run as it is, with an id, an operation key and a due time when it has none.
 func (j *Journal) Submit(r background.Run) background.Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r.ID.IsZero() {
 		r.ID = background.RunID(uuid.Must(uuid.NewV7()))
+	}
+	if r.Operation == ([32]byte{}) {
+		copy(r.Operation[:], r.ID[:])
 	}
 	if r.State == "" {
 		r.State = background.Pending

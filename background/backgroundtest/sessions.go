@@ -2,6 +2,8 @@ package backgroundtest
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -18,19 +20,61 @@ func (j *Journal) Enlist(_ context.Context, s background.Session) error {
 }
 
 // Beat implements background.Ledger.
-func (j *Journal) Beat(_ context.Context, id background.SessionID) (bool, error) {
+func (j *Journal) Beat(_ context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
-		return false, j.down
+		return false, background.ClockReading{}, j.down
 	}
 	s, known := j.sessions[id]
 	if !known || s.Lost {
-		return false, nil
+		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
+	s.ClockOffset = offset
 	j.sessions[id] = s
-	return true, nil
+	return true, j.clock(), nil
+}
+
+// Clock implements background.Ledger.
+func (j *Journal) Clock(context.Context) (background.ClockReading, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.clock(), j.down
+}
+
+// SetClock moves the journal's clock, and makes another server of it.
+func (j *Journal) SetClock(ahead time.Duration, server string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ahead, j.server = ahead, server
+}
+
+func (j *Journal) clock() background.ClockReading {
+	return background.ClockReading{At: time.Now().Add(j.ahead).Round(0), Server: j.server}
+}
+
+// MissingSessions implements background.Ledger.
+func (j *Journal) MissingSessions(context.Context, background.Cursor, int) ([]background.SessionID, background.Cursor, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.down != nil {
+		return nil, background.Cursor{}, j.down
+	}
+	var out []background.SessionID
+	for _, r := range j.runs {
+		if _, known := j.sessions[r.Session]; r.State == background.Running && !known && !slices.Contains(out, r.Session) {
+			out = append(out, r.Session)
+		}
+	}
+	return out, background.Cursor{}, nil
+}
+
+// ForgetSessions loses all sessions, as a restore may.
+func (j *Journal) ForgetSessions() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.sessions)
 }
 
 // Sessions implements background.Ledger.

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // cell is an operation as the description tells it.
@@ -212,9 +213,29 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	}
 }
 
+// A circuit breaker over all tenants is moved with a key of the tenant that stands for
+// all, and with no other.
+func TestABreakerOverAllTenantsNeedsAKeyOfAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	all, acme := r.key(postadjudication.AllTenants, access.Operator), r.key("acme", access.Operator)
+	if b := r.ask(all, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"maintenance"}`).is(http.StatusOK); b["tenant"] != "*" || b["state"] != "open" || b["by_hand"] != true {
+		t.Errorf("%v", b)
+	}
+	r.ask(acme, http.MethodPost, "/api/v1/brakes/release", `{"reason":"x"}`).refused(http.StatusConflict, "brake_released", "")
+	if found := r.ask(acme, http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)["brakes"].([]any); len(found) != 1 || found[0].(map[string]any)["tenant"] != "*" {
+		t.Errorf("a tenant sees %v", found)
+	}
+	if b := r.ask(all, http.MethodPost, "/api/v1/brakes/release", `{"reason":"done"}`).is(http.StatusOK); b["state"] != "half_open" {
+		t.Errorf("%v", b)
+	}
+}
+
 func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *app.Options) { o.RequireKeys, o.Embedded, o.EscrowURL = false, false, "http://127.0.0.1:1" })
+	r := newRig(t, func(o *app.Options) {
+		o.RequireKeys, o.Embedded, o.EscrowURL, o.KeyLifetime = false, false, "http://127.0.0.1:1", app.Lifetime{Said: true}
+	})
 	if !r.main.Keys {
 		t.Error("it says that no key is needed")
 	}

@@ -44,10 +44,11 @@ type Sum struct {
 
 // Submitted is what became of an adjudication that was accepted.
 type Submitted struct {
-	Reply postadjudication.Reply `json:"reply" enum:"created,deduplicated,already_executed"`
-	Run   background.RunID       `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place"`
-	Case  background.CaseID      `json:"case_id" format:"uuid"`
-	State background.State       `json:"state"`
+	Reply      postadjudication.Reply      `json:"reply" enum:"created,deduplicated,already_executed,superseded"`
+	Run        background.RunID            `json:"run_id" format:"uuid" doc:"The new run, or the one that stands in its place; of superseded the one that it made"`
+	Case       background.CaseID           `json:"case_id" format:"uuid"`
+	State      background.State            `json:"state" doc:"Of the run"`
+	Settlement postadjudication.Settlement `json:"settlement" doc:"Of the case now; of superseded its generation is the one that took this one's place"`
 }
 
 // Item is what became of one of many adjudications: accepted, or why not.
@@ -86,7 +87,7 @@ func (a *API) adjudicationOperations(h huma.API) {
 	register(a, h, operation{
 		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, body: itemBody, repeats: true, raw: true,
 		summary:     "Hand over an adjudication",
-		description: "201 when it is new, 200 when it was handed over before, 409 with the reply as code and the run in its way when it contradicts what is known. It is safe to repeat.",
+		description: "201 when it is new, 200 when it was accepted before and is being executed, was executed, or was superseded; 409 with the reply as code and the run in its way when it contradicts what is known, is at a dead letter or was cancelled. It is safe to repeat.",
 	}, a.submit)
 	register(a, h, operation{
 		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true, raw: true,
@@ -118,7 +119,7 @@ func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOut
 	if !s.Reply.Accepted() {
 		return nil, declined(s)
 	}
-	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State}}
+	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State, s.Settlement}}
 	if s.Reply == postadjudication.Created {
 		out.Status, out.Location = http.StatusCreated, Prefix+"/runs/"+s.Run.String()
 	}
@@ -147,6 +148,7 @@ func declined(s postadjudication.Submitted) *Problem {
 	if !s.Run.IsZero() {
 		p.Run = &s.Run
 	}
+	p.CancelledBy, p.Reason = s.Actor, s.Reason
 	return p
 }
 
@@ -155,6 +157,8 @@ var replyWords = map[postadjudication.Reply]string{
 	postadjudication.ReconcileFirst:   "it is not known whether the run named moved money: reconcile it first",
 	postadjudication.RetryKeyMismatch: "the same generation came with other content",
 	postadjudication.StaleGeneration:  "a higher generation was accepted before",
+	postadjudication.Cancelled:        "it was accepted and cancelled since: only a higher generation begins anew",
+	postadjudication.CaseEnded:        "the case is settled or refunded by another adjudication",
 	postadjudication.Conflicting:      "another outcome, or a higher generation while the run named is live",
 	postadjudication.ExceedsHeld:      "the escrow holds less than this and what it has committed",
 	postadjudication.EscrowMismatch:   "the escrow is known with another sum or currency",

@@ -29,14 +29,14 @@ type brakeOutput struct{ Body postadjudication.Brake }
 
 func (a *API) brakeOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-brakes", method: http.MethodGet, path: "/brakes", action: access.Read, summary: "List the brakes that the tenant has had",
+		id: "list-brakes", method: http.MethodGet, path: "/brakes", action: access.Read, summary: "List the circuit breakers that were opened for the tenant, and those over all tenants",
 	}, a.brakes)
 	register(a, h, operation{
-		id: "pull-brake", method: http.MethodPost, path: "/brakes/pull", action: access.Brake, summary: "Stop calling an escrow service",
-		description: "What is handed over is accepted and parked until a person releases the brake.",
+		id: "pull-brake", method: http.MethodPost, path: "/brakes/pull", action: access.Brake, summary: "Stop calling an escrow service: open its circuit breaker by hand",
+		description: "What is handed over is accepted and paused until a person releases the circuit breaker. For the tenant alone; with the tenant " + postadjudication.AllTenants + ", over all tenants.",
 	}, a.pull)
 	register(a, h, operation{
-		id: "release-brake", method: http.MethodPost, path: "/brakes/release", action: access.Brake, summary: "Let the parked work go, step by step; twice: at once",
+		id: "release-brake", method: http.MethodPost, path: "/brakes/release", action: access.Brake, summary: "Let the paused work go: at once; over all tenants by probes first, and at once when it is said twice",
 		description: "409 brake_released when there is nothing to release.",
 	}, a.release)
 }

@@ -90,7 +90,9 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 	t.Parallel()
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer broken.Close()
-	r := newRig(t, func(o *app.Options) { o.Embedded, o.EscrowURL = false, broken.URL }).work()
+	r := newRig(t, func(o *app.Options) {
+		o.Embedded, o.EscrowURL, o.KeyLifetime = false, broken.URL, app.Lifetime{Said: true}
+	}).work()
 	operator := r.key("acme", access.Operator)
 	run := r.letter("acme", 1, `"ok"`) // no key lifetime is stated: nothing is called again
 	path := "/api/v1/dead-letters/" + run
@@ -112,11 +114,13 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 		`{"finding":"executed","reason":"x","reference":"y","moved":5}`:     "other_amount",
 		`{"lookup":true,"reason":"x"}`:                                      "lookup",
 		`{"lookup":true,"other_amount":true}`:                               "lookup",
+		`{"lookup":true,"call_outstanding":true}`:                           "lookup",
 		`{"finding":"not_executed","reason":"x","reference":"y","by":"z"}`:  "by",
 	} {
 		r.ask(operator, http.MethodPost, path+"/reconcile", body).refused(http.StatusUnprocessableEntity, "invalid", field)
 	}
-	kase := r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","reason":"asked them","reference":"ticket 7"}`).is(http.StatusOK)
+	r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","reason":"asked them","reference":"ticket 7"}`).refused(http.StatusConflict, "call_outstanding", "")
+	kase := r.ask(operator, http.MethodPost, path+"/reconcile", `{"finding":"not_executed","call_outstanding":true,"reason":"asked them","reference":"ticket 7"}`).is(http.StatusOK)
 	if kase["unknown_open"] != 0.0 {
 		t.Errorf("%v", kase)
 	}

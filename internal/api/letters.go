@@ -51,6 +51,7 @@ type reconcileInput struct {
 		Finding   string `json:"finding,omitempty" enum:"executed,not_executed"`
 		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"What was moved, in minor units; with executed"`
 		Other     bool   `json:"other_amount,omitempty" doc:"Moved is meant, though it is not what was left to be moved; a finding can't be taken back"`
+		Known     bool   `json:"call_outstanding,omitempty" doc:"not_executed is meant, though a call may still be on its way: it is known that it will not be executed"`
 		Reason    string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
 		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where it can be checked"`
 	}
@@ -71,7 +72,7 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended.",
+		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key.",
 	}, a.fork)
 	register(a, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
@@ -79,8 +80,8 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.retry)
 	register(a, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile,
-		summary:     "Record what became of a dead letter's money",
-		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. 409 with the gate as code: not_a_letter, not_open, not_a_settlement, reconcile_first.",
+		summary:     "Record what became of the money of a dead letter, or of a run that waits",
+		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 
@@ -141,14 +142,14 @@ func (a *API) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*cas
 	}
 	b := in.Body
 	if b.Lookup {
-		if b.Finding != "" || b.Moved != 0 || b.Other || b.Reason != "" || b.Reference != "" {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, other_amount, reason and reference")
+		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
+			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the escrow service is asked, or a finding is given").with("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
 		kase, err := a.service.ReconcileByLookup(ctx, c.Tenant, id, c.Principal)
 		return &caseOutput{kase}, err
 	}
 	kase, err := a.service.Reconcile(ctx, c.Tenant, id, postadjudication.Finding{
-		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, Reference: b.Reference,
+		Actor: c.Principal, Reason: b.Reason, Class: postadjudication.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
 	})
 	return &caseOutput{kase}, err
 }

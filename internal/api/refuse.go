@@ -56,7 +56,9 @@ func standing(err error) *Problem {
 	}{
 		{postadjudication.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
 		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
-		{postadjudication.ErrBrakeReleased, http.StatusConflict, "brake_released", "the brake is not pulled: there is nothing to release", 0},
+		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run is of a version that this process can't read: ask a newer one", 0},
+		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "it has values that can't be recorded: nothing was done", 0},
+		{postadjudication.ErrBrakeReleased, http.StatusConflict, "brake_released", "the circuit breaker is not open: there is nothing to release", 0},
 		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
 		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
 		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is being worked on", 1},

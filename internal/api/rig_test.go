@@ -36,6 +36,7 @@ func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 	t.Helper()
 	_, redis := testkit.Redis(t)
 	o := app.Options{
+		Lookups:     postadjudication.LookupRule{Off: true},
 		DatabaseURL: testkit.Migrated(t), RedisURL: "redis://" + redis.(asynq.RedisClientOpt).Addr, Embedded: true, RequireKeys: true,
 		Listen: "127.0.0.1:0", TimeLimit: 300 * time.Millisecond, Brake: postadjudication.BrakeRule{Off: true},
 	}

@@ -11,13 +11,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// The defaults of background.BrakeRule, as the flags show them.
+// The defaults of background.BreakerRule, as the flags show them.
 const (
+	brakeRow      = 5
+	brakeLastRow  = 2
 	brakeAttempts = 20
-	brakeCases    = 10
 )
 
-// What brakes can be told. A gauge remembers 4096 attempts: more can't be waited for.
+// What circuit breakers can be told. A window remembers 4096 outcomes: more can't be
+// waited for.
 const (
 	brakeShareMost   = 100
 	brakeNumberMost  = 4096
@@ -25,14 +27,15 @@ const (
 	brakeWindowMost  = time.Minute
 )
 
-// bindBrake defines the flags that say when brakes pull themselves.
+// bindBrake defines the flags that say when circuit breakers open by themselves.
 func bindBrake(f *pflag.FlagSet, r *postadjudication.BrakeRule) {
 	f.BoolVar(&r.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
-	r.Share, r.Attempts, r.Cases, r.Window = 50, brakeAttempts, brakeCases, time.Second
-	f.Var(&whole{&r.Share, brakeShareMost}, "brake-share", "percent of the attempts within the window that must fail, retryable or unknown, for the brake to pull itself")
-	f.Var(&whole{&r.Attempts, brakeNumberMost}, "brake-attempts", "of at least so many attempts within the window")
-	f.Var(&whole{&r.Cases, brakeNumberMost}, "brake-cases", "from at least so many different cases among the failed")
-	f.Var(&window{&r.Window}, "brake-window", "how far back attempts count")
+	r.Row, r.LastRow, r.Share, r.Attempts, r.Window = brakeRow, brakeLastRow, 50, brakeAttempts, time.Second
+	f.Var(&whole{&r.Row, brakeNumberMost}, "brake-row", "so many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
+	f.Var(&whole{&r.LastRow, brakeNumberMost}, "brake-last-row", "so many do when one of them is at its last attempt")
+	f.Var(&whole{&r.Share, brakeShareMost}, "brake-share", "this percentage of the new cases and answers within the window does ...")
+	f.Var(&whole{&r.Attempts, brakeNumberMost}, "brake-attempts", "... when there are at least so many of them")
+	f.Var(&window{&r.Window}, "brake-window", "how far back they count")
 }
 
 // checkBrake refuses thresholds that can't be reached. Those that are 0 have their
@@ -41,7 +44,10 @@ func checkBrake(r postadjudication.BrakeRule) error {
 	for _, n := range []struct {
 		flag     string
 		is, most int
-	}{{"brake-share", r.Share, brakeShareMost}, {"brake-attempts", r.Attempts, brakeNumberMost}, {"brake-cases", r.Cases, brakeNumberMost}} {
+	}{
+		{"brake-row", r.Row, brakeNumberMost}, {"brake-last-row", r.LastRow, brakeNumberMost},
+		{"brake-share", r.Share, brakeShareMost}, {"brake-attempts", r.Attempts, brakeNumberMost},
+	} {
 		if n.is < 0 || n.is > n.most {
 			return wrong("--%s must be 1 to %d", n.flag, n.most)
 		}
@@ -49,8 +55,8 @@ func checkBrake(r postadjudication.BrakeRule) error {
 	if r.Window != 0 && (r.Window < brakeWindowLeast || r.Window > brakeWindowMost) {
 		return wrong("--brake-window must be %s to %s", brakeWindowLeast, brakeWindowMost)
 	}
-	if attempts, cases := cmp.Or(r.Attempts, brakeAttempts), cmp.Or(r.Cases, brakeCases); cases > attempts {
-		return wrong("--brake-cases must not be over --brake-attempts: of %d attempts no %d cases fail", attempts, cases)
+	if row, last := cmp.Or(r.Row, brakeRow), cmp.Or(r.LastRow, brakeLastRow); last > row {
+		return wrong("--brake-last-row must not be over --brake-row: %d in a row open the circuit breaker anyway", row)
 	}
 	return nil
 }
@@ -80,7 +86,7 @@ func (w *whole) Set(text string) error {
 	return nil
 }
 
-// window is the value of a flag: the time in which a brake counts.
+// window is the value of a flag: the time in which a circuit breaker counts.
 type window struct{ to *time.Duration }
 
 func (w *window) String() string {

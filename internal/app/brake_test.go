@@ -14,29 +14,31 @@ import (
 
 func TestBrakeThresholdsAreFlags(t *testing.T) {
 	t.Parallel()
-	rule := func(share, attempts, cases int, window time.Duration) postadjudication.BrakeRule {
-		return postadjudication.BrakeRule{Share: share, Attempts: attempts, Cases: cases, Window: window}
+	rule := func(row, last, share, attempts int, window time.Duration) postadjudication.BrakeRule {
+		return postadjudication.BrakeRule{Row: row, LastRow: last, Share: share, Attempts: attempts, Window: window}
 	}
 	for flags, want := range map[string]struct {
 		rule postadjudication.BrakeRule
 		word string // of the refusal; empty: accepted
 	}{
-		"": {rule(50, 20, 10, time.Second), ""},
-		"--brake-share=80 --brake-attempts=40 --brake-cases=5 --brake-window=2s": {rule(80, 40, 5, 2*time.Second), ""},
-		"--brake-share=100 --brake-cases=1":                                      {rule(100, 20, 1, time.Second), ""},
-		"--brake-share=0":                                                        {word: "1 to 100"},
-		"--brake-share=101":                                                      {word: "1 to 100"},
-		"--brake-share=half":                                                     {word: "1 to 100"},
-		"--brake-cases=0":                                                        {word: "1 to 4096"},
-		"--brake-cases=-3":                                                       {word: "1 to 4096"},
-		"--brake-attempts=0":                                                     {word: "1 to 4096"},
-		"--brake-attempts=5000":                                                  {word: "1 to 4096"},
-		"--brake-window=0s":                                                      {word: "100ms to 1m0s"},
-		"--brake-window=99ms":                                                    {word: "100ms to 1m0s"},
-		"--brake-window=61s":                                                     {word: "100ms to 1m0s"},
-		"--brake-window=2":                                                       {word: "100ms to 1m0s"},
-		"--brake-cases=30":                                                       {word: "--brake-attempts"},
-		"--brake-attempts=5":                                                     {word: "--brake-cases"},
+		"": {rule(5, 2, 50, 20, time.Second), ""},
+		"--brake-row=9 --brake-last-row=3 --brake-share=80 --brake-attempts=40 --brake-window=2s": {rule(9, 3, 80, 40, 2*time.Second), ""},
+		"--brake-share=100 --brake-last-row=1":                                                    {rule(5, 1, 100, 20, time.Second), ""},
+		"--brake-share=0":                                                                         {word: "1 to 100"},
+		"--brake-share=101":                                                                       {word: "1 to 100"},
+		"--brake-share=half":                                                                      {word: "1 to 100"},
+		"--brake-row=0":                                                                           {word: "1 to 4096"},
+		"--brake-row=-3":                                                                          {word: "1 to 4096"},
+		"--brake-last-row=0":                                                                      {word: "1 to 4096"},
+		"--brake-attempts=0":                                                                      {word: "1 to 4096"},
+		"--brake-attempts=5000":                                                                   {word: "1 to 4096"},
+		"--brake-window=0s":                                                                       {word: "100ms to 1m0s"},
+		"--brake-window=99ms":                                                                     {word: "100ms to 1m0s"},
+		"--brake-window=61s":                                                                      {word: "100ms to 1m0s"},
+		"--brake-window=2":                                                                        {word: "100ms to 1m0s"},
+		"--brake-last-row=6":                                                                      {word: "--brake-row"},
+		"--brake-row=1":                                                                           {word: "--brake-last-row"},
+		"--brake-cases=10":                                                                        {word: "unknown flag"},
 	} {
 		var o Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -44,7 +46,7 @@ func TestBrakeThresholdsAreFlags(t *testing.T) {
 		o.Bind(f)
 		err := f.Parse(strings.Fields(flags))
 		if err == nil {
-			o.DatabaseURL, o.RedisURL, o.EscrowURL = "postgres://u@h/d", "redis://h", "http://h"
+			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d", "redis://h", "http://h", Lifetime{Said: true}
 			err = o.check()
 		}
 		switch {
@@ -58,7 +60,7 @@ func TestBrakeThresholdsAreFlags(t *testing.T) {
 
 func TestBrakeThresholdsWithoutFlagsAreCheckedToo(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []postadjudication.BrakeRule{{Share: -1}, {Share: 101}, {Cases: -1}, {Attempts: 5000}, {Window: time.Millisecond}, {Window: time.Hour}, {Attempts: 3, Cases: 4}, {Attempts: 5}, {Cases: 21}} {
+	for _, bad := range []postadjudication.BrakeRule{{Share: -1}, {Share: 101}, {Row: -1}, {LastRow: -1}, {Attempts: 5000}, {Window: time.Millisecond}, {Window: time.Hour}, {Row: 3, LastRow: 4}, {Row: 1}, {LastRow: 6}} {
 		o := sound()
 		o.Brake = bad
 		if err := o.check(); !errors.Is(err, ErrOptions) {

@@ -20,14 +20,14 @@ type escrow struct {
 // one never forgets an operation key, unless the options say so.
 func openEscrow(o Options) (*escrow, error) {
 	e := &escrow{url: o.EscrowURL}
-	lifetime, inFlight := o.KeyLifetime, o.InFlight
+	lifetime, inFlight := o.KeyLifetime.Span, o.InFlight
 	if e.url == "" {
 		service, err := fakeescrow.Start(fakeescrow.Config{})
 		if err != nil {
 			return nil, err
 		}
 		e.embedded, e.url, inFlight = service, service.URL(), -1
-		if lifetime == 0 {
+		if !o.KeyLifetime.Said {
 			lifetime = postadjudication.Forever
 		}
 	}
@@ -35,7 +35,7 @@ func openEscrow(o Options) (*escrow, error) {
 	if o.Authorization != "" && e.embedded == nil {
 		header.Set("Authorization", o.Authorization)
 	}
-	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: e.url, Header: header, KeyLifetime: lifetime, InFlight: inFlight})
+	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: e.url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight})
 	if err != nil {
 		e.close()
 		return nil, wrong("the escrow service: %v", err)

@@ -35,7 +35,7 @@ type Main struct {
 	Options Options
 	Log     *zap.Logger                                   // none when nil
 	OnMove  func(m background.Move, after background.Run) // after each committed move; it must not block
-	Now     func() time.Time                              // the service's clock; time.Now when nil
+	Now     func() time.Time                              // a simulation's clock, gone by as it is; this machine's when nil
 	Stage   http.Handler                                  // of a demonstration, at /stage/; nil: none
 
 	// Tracer is whom spans are given to. When nil, Start exports them to where the
@@ -50,6 +50,8 @@ type Main struct {
 	Keys    bool                // whoever asks needs an access key
 	Escrow  string              // base URL of the escrow service
 	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
+	// For how long the escrow service recognises operation keys in calls and in lookups.
+	KeyLifetime, LookupLifetime Lifetime
 
 	metrics  *metrics
 	traces   bool // the environment says where traces go
@@ -92,14 +94,15 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(func() error { escrow.close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
+	m.KeyLifetime, m.LookupLifetime = Lifetime{escrow.calls.KeyLifetime(), true}, Lifetime{escrow.calls.LookupLifetime(), true}
 	if err := m.startTracing(ctx); err != nil {
 		return err
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now,
-		Brake:   m.Options.Brake,
-		OnBrake: func(now background.Brake) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
+		Brake: m.Options.Brake, Lookups: m.Options.Lookups,
+		OnBrake: func(now background.Breaker) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
 			m.metrics.moved(mv, after)
 			if m.OnMove != nil {

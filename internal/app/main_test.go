@@ -199,7 +199,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	}{
 		"no schema":        {func(o *app.Options) { o.DatabaseURL = testkit.Database(t) }, func(err error) bool { return errors.Is(err, postadjudication.ErrSchema) }},
 		"port taken":       {func(o *app.Options) { o.Listen = taken.Addr().String() }, func(err error) bool { return strings.Contains(err.Error(), "address already in use") }},
-		"bad escrow URL":   {func(o *app.Options) { o.EscrowURL = "ftp://x" }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
+		"bad escrow URL":   {func(o *app.Options) { o.EscrowURL, o.KeyLifetime = "ftp://x", app.Lifetime{Said: true} }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 		"bad database URL": {func(o *app.Options) { o.DatabaseURL = "nonsense" }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 	} {
 		o := options(t)

@@ -80,8 +80,11 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	of := fixed{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4},
 		AtRisk: map[string]int64{"EUR": 1250}, Held: 3, Expiring: map[string]int64{"settlement": 6},
+		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Beyond: 1},
 	}}
 	of.stats.Retention.Pruned, of.stats.Retention.Unarchived, of.stats.Retention.Failed = 8, 5, 2
+	of.levels.Unknown.Lookup, of.levels.Unknown.Person = 12, 13
+	of.stats.Lookups.Asked, of.stats.Lookups.Cleared, of.stats.Lookups.Closed = 14, 15, 16
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
 	of.stats.Paused, of.stats.Unmirrored = 1, 9
 	of.stats.Subscribers, of.stats.LettersTold, of.stats.LettersUntold = 2, 11, 3
@@ -91,6 +94,9 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	expect(t, pageOf(t, m),
 		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`,
 		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_levels_measured 1`,
+		`recourse_conservation_breaches_total 13`, `recourse_escrows_breached 12`, `recourse_escrow_delta_oldest_age_seconds 0`,
+		`recourse_dead_letters_unknown{waits_for="lookup"} 12`, `recourse_dead_letters_unknown{waits_for="person"} 13`,
+		`recourse_dead_letter_lookups_total{result="asked"} 14`, `recourse_dead_letter_lookups_total{result="cleared"} 15`, `recourse_dead_letter_lookups_total{result="closed"} 16`,
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
 		`recourse_letter_subscribers 2`, `recourse_letters_told_total 11`, `recourse_letters_untold_total 3`,
 		`recourse_move_commit_rows_bucket{le="1"} 3`, `recourse_move_commit_rows_bucket{le="4"} 4`,

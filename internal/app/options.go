@@ -38,12 +38,15 @@ type Options struct {
 	RequireKeys   bool   // asks for access keys on loopback with the embedded escrow service, too
 	Tenant        string // of requests without a key that name none
 	Embedded      bool
-	KeyLifetime   time.Duration              // of operation keys at the escrow service
-	InFlight      time.Duration              // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
-	TimeLimit     time.Duration              // of one call of the escrow service
-	Private       bool                       // what has no URL is started, and gone after Close
-	Brake         postadjudication.BrakeRule // when brakes pull themselves
-	Retention     Retention                  // of dead letters
+	KeyLifetime   Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
+	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when that is longer.
+	LookupLifetime Lifetime
+	InFlight       time.Duration               // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
+	TimeLimit      time.Duration               // of one call of the escrow service
+	Private        bool                        // what has no URL is started, and gone after Close
+	Brake          postadjudication.BrakeRule  // when circuit breakers open by themselves
+	Retention      Retention                   // of dead letters
+	Lookups        postadjudication.LookupRule // how dead letters of unknown outcome are asked about
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
@@ -71,10 +74,16 @@ func (o *Options) BindLook(f *pflag.FlagSet) {
 	f.StringVar(&o.RedisURL, "redis", "", "Redis, which is not needed here")
 }
 
-// BindInFlight defines the flag that says from when on a lookup is believed.
-func (o *Options) BindInFlight(f *pflag.FlagSet) {
+// BindKnowledge defines the flags that say what a lookup proves, and for how long.
+func (o *Options) BindKnowledge(f *pflag.FlagSet) {
+	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a span as 24h, "unlimited", or "none" (then nothing is called again after an unknown outcome)`)
+	f.Var(&o.LookupLifetime, "lookup-lifetime", "for how long after the first call a lookup that finds nothing proves that nothing was executed (default: as long as --key-lifetime)")
 	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: none ever is)")
+	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
+
+// KeyLifetimeMissing is what an operator is told who has not said it.
+const KeyLifetimeMissing = `how long the escrow service recognises an operation key must be said: --key-lifetime with a span as 24h, "unlimited", or "none"`
 
 // Bind defines the flags of a process that executes.
 func (o *Options) Bind(f *pflag.FlagSet) {
@@ -84,11 +93,10 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
-	f.DurationVar(&o.KeyLifetime, "key-lifetime", 0, "how long the escrow service recognises an operation key; after an unknown outcome nothing is called past it (0: never again)")
-	o.BindInFlight(f)
+	o.BindKnowledge(f)
+	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
 	bindBrake(f, &o.Brake)
 	o.Retention.bind(f)
-	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
 }
 
 // FromEnvironment fills what no flag said.
@@ -114,8 +122,8 @@ func (o *Options) check() error {
 		return wrong("no Redis is named: set %s or --redis", RedisVariable)
 	case o.EscrowURL == "" && !o.Embedded:
 		return wrong("no escrow service is named: set %s or --escrow, or try --embedded", EscrowVariable)
-	case o.KeyLifetime < 0:
-		return wrong("--key-lifetime is negative")
+	case o.EscrowURL != "" && !o.KeyLifetime.Said:
+		return wrong(KeyLifetimeMissing)
 	case o.TimeLimit <= 0:
 		return wrong("--time-limit must be positive")
 	}

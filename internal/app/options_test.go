@@ -8,10 +8,12 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func sound() Options {
-	return Options{DatabaseURL: "postgres://u@h/d", RedisURL: "redis://h", EscrowURL: "http://h", Listen: DefaultListen, TimeLimit: time.Second}
+	return Options{DatabaseURL: "postgres://u@h/d", RedisURL: "redis://h", EscrowURL: "http://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Said: true}}
 }
 
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
@@ -26,7 +28,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"no escrow service":          {func(o *Options) { o.EscrowURL = "" }, "--embedded"},
 		"embedded escrow service":    {func(o *Options) { o.EscrowURL, o.Embedded = "", true }, ""},
 		"private servers":            {func(o *Options) { o.DatabaseURL, o.RedisURL, o.Private = "", "", true }, ""},
-		"negative key lifetime":      {func(o *Options) { o.KeyLifetime = -1 }, "--key-lifetime"},
+		"no key lifetime":            {func(o *Options) { o.KeyLifetime = Lifetime{} }, "--key-lifetime"},
+		"embedded, no key lifetime":  {func(o *Options) { o.EscrowURL, o.Embedded, o.KeyLifetime = "", true, Lifetime{} }, ""},
 		"no time limit":              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
 		"all interfaces":             {func(o *Options) { o.Listen = ":8321" }, "--expose"},
 		"all interfaces by number":   {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
@@ -45,6 +48,29 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case tc.word != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tc.word)):
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestKeyLifetimesAreReadAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]time.Duration{"24h": 24 * time.Hour, "90m": 90 * time.Minute, "unlimited": postadjudication.Forever, "none": 0} {
+		var o Options
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.Bind(f)
+		if err := f.Parse([]string{"--key-lifetime", said, "--lookup-lifetime=" + said}); err != nil {
+			t.Fatal(err)
+		}
+		if !o.KeyLifetime.Said || o.KeyLifetime.Span != want || o.LookupLifetime.Span != want {
+			t.Errorf("%s: %+v", said, o.KeyLifetime)
+		}
+		if again := o.KeyLifetime.String(); again != said && again != want.String() {
+			t.Errorf("%s is told as %s", said, again)
+		}
+	}
+	for _, wrong := range []string{"0", "0s", "-1h", "", "forever", "24"} {
+		if err := new(Lifetime).Set(wrong); err == nil {
+			t.Errorf("%q is a lifetime", wrong)
 		}
 	}
 }

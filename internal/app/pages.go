@@ -15,6 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // readyLimit bounds the question whether this process can do its work.
@@ -64,11 +65,14 @@ func looking(next http.Handler) http.Handler {
 }
 
 // ready answers in JSON when that is asked for, else in plain text. A paused queue
-// keeps runs waiting but is an operator's will: it is told, and is no fault.
+// keeps runs waiting but is an operator's will, and an open circuit breaker is the
+// escrow service's fault: they are told, and are no fault of this process. Nor is a
+// breach of conservation, which is a matter for a person.
 func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
-	status, reason, paused := http.StatusOK, "", m.Service.Paused()
+	status, reason, paused, breaches := http.StatusOK, "", m.Service.Paused(), m.Service.Breaches()
+	open, stalled := m.Service.OpenBrakes()
 	if err := m.Service.Healthy(ctx); err != nil {
 		status, reason = http.StatusServiceUnavailable, err.Error()
 	}
@@ -76,6 +80,15 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		answer := map[string]any{"ready": status == http.StatusOK, "reason": reason}
 		if len(paused) > 0 {
 			answer["paused_queues"] = paused
+		}
+		if breaches.Excesses > 0 || breaches.Escrows > 0 {
+			answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": breaches.Excesses, "escrows_beyond_held": breaches.Escrows}
+		}
+		if len(open) > 0 {
+			answer["open_circuit_breakers"] = open
+		}
+		if len(stalled) > 0 {
+			answer["stalled_circuit_breakers"] = stalled
 		}
 		body, err := json.Marshal(answer)
 		if err != nil {
@@ -86,17 +99,28 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if status == http.StatusOK {
-		m.text(w, status, "ok\n"+hints(paused))
+		m.text(w, status, "ok\n"+hints(paused, open, stalled, breaches))
 		return
 	}
-	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused))
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused, open, stalled, breaches))
 }
 
-// hints are lines about what is no fault but keeps runs waiting.
-func hints(paused []string) string {
+// hints are lines about what is no fault but a person should know.
+func hints(paused []string, open, stalled []postadjudication.Brake, breaches postadjudication.Breaches) string {
 	var out strings.Builder
+	for _, b := range stalled {
+		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and no new case comes that could show whether it works\n",
+			b.Paused, b.Target, b.Family, b.Since.UTC().Format(time.RFC3339))
+	}
+	for _, b := range open {
+		fmt.Fprintf(&out, "the circuit breaker of %s (%s, tenant %s) is %s since %s: its runs are paused\n",
+			b.Target, b.Family, b.Tenant, b.State, b.Since.UTC().Format(time.RFC3339))
+	}
 	for _, queue := range paused {
 		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
+	}
+	if breaches.Excesses > 0 || breaches.Escrows > 0 {
+		fmt.Fprintf(&out, "conservation was breached: payments beyond what was adjudicated %d, escrows that committed more than they hold %d\n", breaches.Excesses, breaches.Escrows)
 	}
 	return out.String()
 }

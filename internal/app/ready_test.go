@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 	"strings"
 	"testing"
@@ -53,6 +54,51 @@ func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
 		t.Errorf("%d %q", status, body)
 	}
 	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"paused_queues":["`+queues[0]+`"]`) {
+		t.Errorf("%d %q", status, body)
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// A breach of conservation is a matter for a person, and keeps no process from its work.
+func TestABreachIsShownAndNoFault(t *testing.T) {
+	t.Parallel()
+	o, m := options(t), &app.Main{}
+	start(t, o, m)
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("postgres", o.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := db.Exec(`UPDATE recourse.escrows SET committed = held + 7, breached = 7`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(ctx) }()
+	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for m.Service.Breaches().Escrows == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal("the breach is not seen")
+		}
+	}
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "committed more than they hold 1") {
+		t.Errorf("%d %q", status, body)
+	}
+	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"escrows_beyond_held":1`) {
 		t.Errorf("%d %q", status, body)
 	}
 	stop()

@@ -83,7 +83,7 @@ func TestOneTraceLeadsFromSubmitToTheEscrowServiceAndIntoTheReceipts(t *testing.
 	url, told := busyThenPaid(t)
 	onMove, settled := signal()
 	o := options(t)
-	o.Embedded, o.EscrowURL = false, url
+	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Said: true}
 	m := &app.Main{OnMove: onMove, Tracer: provider}
 	settleOne(t, o, m, settled)
 
@@ -136,7 +136,7 @@ func TestNothingIsToldOfTracesWithoutAProvider(t *testing.T) {
 	url, told := busyThenPaid(t)
 	onMove, settled := signal()
 	o := options(t)
-	o.Embedded, o.EscrowURL = false, url
+	o.Embedded, o.EscrowURL, o.KeyLifetime = false, url, app.Lifetime{Said: true}
 	settleOne(t, o, &app.Main{OnMove: onMove}, settled)
 	for _, parent := range told() {
 		if parent != "" {

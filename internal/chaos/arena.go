@@ -19,11 +19,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 const (
 	timeLimit = time.Second
 	late      = 1600 * time.Millisecond // a late answer comes after the time limit
+	lag       = time.Second             // how far behind a replica is
 )
 
 // arena is everything that there is to break, and a way past the proxies to look.
@@ -35,6 +37,12 @@ type arena struct {
 	ways     map[string]*proxy // postgres, redis, escrow
 	log      *os.File          // of the workers
 	fleet    *fleet
+	deeds    *deeds
+	load     *load
+	barred   []span                    // when a worker's clock was far off
+	unread   []string                  // runs that nobody could read for a while
+	spoiled  map[string]string         // policies of runs that were made unreadable
+	desk     *postadjudication.Service // of the people: past the proxies, and executes nothing
 
 	db        *sql.DB
 	keys      *redis.Client
@@ -44,7 +52,7 @@ type arena struct {
 }
 
 func openArena(ctx context.Context, o options) (a *arena, err error) {
-	a = &arena{ways: map[string]*proxy{}}
+	a = &arena{ways: map[string]*proxy{}, deeds: newDeeds(), spoiled: map[string]string{}, unread: []string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
@@ -71,9 +79,13 @@ func openArena(ctx context.Context, o options) (a *arena, err error) {
 	if err != nil {
 		return a, err
 	}
+	if a.desk, err = a.openDesk(ctx, o); err != nil {
+		return a, err
+	}
+	a.closers = append(a.closers, a.desk.Close)
 	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
 		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.ways["escrow"].addr(),
-		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: 24 * time.Hour,
+		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight,
 	})
 	return a, err
 }
@@ -87,7 +99,7 @@ func (a *arena) openServers(ctx context.Context, o options) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, a.redis.Stop)
-	if a.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late}); err != nil {
+	if a.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: late, KeyLifetime: o.keyLifetime, Lag: lag}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, func() error { a.escrow.Close(); return nil })
@@ -121,11 +133,15 @@ func (a *arena) openEyes() (err error) {
 	return nil
 }
 
-// look opens a service that executes nothing.
-func (a *arena) look(ctx context.Context) (*postadjudication.Service, error) {
+// openDesk opens a service that executes nothing, and can ask the escrow service.
+func (a *arena) openDesk(ctx context.Context, o options) (*postadjudication.Service, error) {
+	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight})
+	if err != nil {
+		return nil, err
+	}
 	return postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: a.postgres.URL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr()},
-		Families: []postadjudication.Plain{worker.Chores()},
+		Families: []postadjudication.Plain{worker.Chores()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -63,7 +64,11 @@ func higher(s *stage, h *hand) {
 	s.submit(h, a)
 }
 
-// pull pulls the brake, with something handed over to be parked.
+// pullAll opens the circuit breaker over all tenants by hand.
+func pullAll(s *stage, h *hand) { s.tellFor(h, worker.Pull, postadjudication.AllTenants, "") }
+
+// pull opens the tenant's circuit breaker by hand, with something handed over to be
+// paused.
 func pull(s *stage, h *hand) {
 	s.submit(h, adjudication(1, "ok", ""))
 	s.tell(h, worker.Pull, "")
@@ -112,6 +117,10 @@ var transitions = map[string]transition{
 		waits: 3 * time.Second,
 	},
 	string(receipts.ConservationBreach): {lead: submits("ok", worker.Lies)},
+	failpoint.Fold: { // of what was paid beyond the reservation
+		lead: submits("ok", worker.Lies),
+		ends: `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`,
+	},
 	string(receipts.Cancelled): {
 		lead: func(s *stage, h *hand) {
 			s.submit(h, adjudication(1, "retryable,ok", ""))
@@ -144,14 +153,18 @@ var transitions = map[string]transition{
 		before: func(s *stage) { h := s.worker(""); pull(s, h); s.quit(h) },
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
 	},
-	failpoint.BrakeStep: { // the parked work is let go step by step
+	failpoint.BrakeStep: { // the paused work is let through by probes
 		before: func(s *stage) {
 			h := s.worker("")
-			pull(s, h)
+			pullAll(s, h)
 			s.submit(h, adjudication(2, "ok", ""), adjudication(3, "ok", ""))
 			s.quit(h)
 		},
-		lead: func(s *stage, h *hand) { s.tell(h, worker.Release, "") },
+		lead: func(s *stage, h *hand) { s.tellFor(h, worker.Release, postadjudication.AllTenants, "") },
+	},
+	failpoint.BrakeTell: {
+		before: func(s *stage) { h := s.worker(""); pullAll(s, h); s.quit(h) },
+		lead:   submits("ok", ""),
 	},
 	string(receipts.PolicyChanged): { // its case is there already
 		before: func(s *stage) { h := s.worker(""); tune(s, h, 4); s.quit(h) },
@@ -206,11 +219,22 @@ var transitions = map[string]transition{
 		before: letter,
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Refuse, s.onlyRun("letter = 'open'")) },
 	},
+	failpoint.Refused: {
+		before: func(s *stage) {
+			h := s.worker("")
+			s.submit(h, adjudication(1, "ok", ""))
+			s.atRest()
+			s.quit(h)
+		},
+		lead:  higher,
+		holds: `SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'refused'`,
+	},
 	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
 	failpoint.Sequence: {lead: submits("ok", "")},
 	failpoint.Project:  {lead: submits("refused", "")},
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Enlist:   {},
+	failpoint.Lookup:   {}, // each round forgets what is open no more
 	failpoint.Beat:     {lead: submits("ok", "")},
 	failpoint.Bury:     {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.Dismiss: {lead: func(s *stage, h *hand) {

@@ -17,7 +17,7 @@ func TestAFaultAloneLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			var told bytes.Buffer
-			o := options{seed: 11, minutes: 0.12, workers: 2, rate: 30, longest: 1500, freeze: time.Second, lostAfter: lostAfter, alone: true, faults: alone}
+			o := options{seed: 11, minutes: 0.12, workers: 2, rate: 30, longest: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, rest: 90 * time.Second, alone: true, faults: alone}
 			r, err := run(t.Context(), o, &told)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, told.String())

@@ -21,16 +21,27 @@ import (
 type fault struct {
 	name   string
 	weight int
-	freeze bool // lasts as long as a freeze
+	freeze bool   // lasts as long as a freeze
+	people bool   // is done by people or callers, beside the other faults
+	later  string // what the product does not survive of it yet; then it strikes only when it is named
 	strike func(ctx context.Context, a *arena, rng *rand.Rand) (detail string, err error)
 	heal   func(ctx context.Context, a *arena) error // nil: the workers are all that may be missing
 }
 
-// faults is what may happen. The schedule draws by weight.
-var faults = []fault{
+// faults is what may happen to machines, and what people do. The schedule draws by weight.
+var faults = slices.Concat(machines, people)
+
+// machines is what may happen to them.
+var machines = []fault{
 	{name: "worker-kill", weight: 4, strike: workerKill},
 	{name: "worker-failpoint", weight: 4, strike: workerFailpoint},
 	{name: "worker-freeze", weight: 2, freeze: true, strike: workerFreeze},
+	{name: "worker-freeze-claimed", weight: 3, freeze: true, strike: workerFreezeClaimed, heal: thawClaimed},
+	{name: "worker-other-shards", weight: 2, later: "runs in queues that nobody serves any more", strike: workerOtherShards, heal: sameSettings},
+	{name: "worker-without-family", weight: 2, strike: workerWithoutFamily, heal: sameSettings},
+	{name: "rows-of-the-future", weight: 2, strike: spoilRows, heal: mendRows},
+	{name: "clocks-differ", weight: 2, later: "clocks that differ", strike: clocksDiffer},
+	{name: "clock-beyond", weight: 2, later: "a clock that is far off", strike: clockBeyond, heal: clocksRight},
 	{name: "worker-restart", weight: 2, strike: workerRestart},
 	{name: "all-workers-kill", weight: 1, strike: allWorkersKill},
 	{name: "clock-step", weight: 2, strike: clockStep},
@@ -67,16 +78,17 @@ var faults = []fault{
 	{name: "network-stall", weight: 2, strike: network(func(p *proxy, _ *rand.Rand) string { p.set(stalled, 0); return "" }), heal: passAgain},
 	{name: "network-half-open", weight: 2, strike: network(func(p *proxy, _ *rand.Rand) string { p.deafen(); return "what is connected is deaf for ever" })},
 	{name: "deliveries-doubled", weight: 2, strike: deliveriesDoubled},
-	{name: "operator-deletes", weight: 1, strike: operator((*asynq.Inspector).DeleteAllPendingTasks)},
-	{name: "operator-archives", weight: 1, strike: operator((*asynq.Inspector).ArchiveAllPendingTasks)},
-	{name: "operator-runs-letters", weight: 1, strike: operator((*asynq.Inspector).RunAllArchivedTasks)},
-	{name: "operator-deletes-letters", weight: 1, strike: operator((*asynq.Inspector).DeleteAllArchivedTasks)},
+	{name: "operator-deletes", weight: 1, strike: operator(deletePending)},
+	{name: "operator-archives", weight: 1, strike: operator(archivePending)},
+	{name: "operator-runs-letters", weight: 1, strike: operator(runArchived)},
+	{name: "operator-deletes-letters", weight: 1, strike: operator(deleteArchived)},
 }
 
-// named are the faults that a list names; all when it names none.
+// named are the faults that a list names; when it names none, all that the product
+// survives.
 func named(list string) (out []fault, err error) {
 	if list == "" {
-		return faults, nil
+		return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.later != "" }), nil
 	}
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
@@ -105,7 +117,7 @@ func workerFailpoint(_ context.Context, a *arena, rng *rand.Rand) (string, error
 		failpoint.Point(failpoint.CallBefore, failpoint.Executor), failpoint.Point(failpoint.CallAfter, failpoint.Executor),
 	}
 	for _, m := range []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter} {
-		for _, what := range []string{failpoint.Open, failpoint.Ring, failpoint.Sequence, failpoint.Bury, failpoint.BrakeStep} {
+		for _, what := range []string{failpoint.Open, failpoint.Ring, failpoint.Sequence, failpoint.Bury, failpoint.Brake, failpoint.BrakeStep, failpoint.BrakeTell} {
 			points = append(points, failpoint.Point(m, what))
 		}
 		for _, s := range []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered,
@@ -186,23 +198,4 @@ func deliveriesDoubled(ctx context.Context, a *arena, rng *rand.Rand) (string, e
 		}
 	}
 	return fmt.Sprintf("%d bells", n), rows.Err()
-}
-
-// operator does something to all tasks of all queues, as a person may.
-func operator(do func(*asynq.Inspector, string) (int, error)) func(context.Context, *arena, *rand.Rand) (string, error) {
-	return func(_ context.Context, a *arena, _ *rand.Rand) (string, error) {
-		queues, err := a.inspector.Queues()
-		if err != nil {
-			return "", err
-		}
-		sum := 0
-		for _, q := range queues {
-			n, err := do(a.inspector, q)
-			if err != nil {
-				return "", err
-			}
-			sum += n
-		}
-		return fmt.Sprintf("%d tasks", sum), nil
-	}
 }

@@ -27,6 +27,7 @@ type seat struct {
 	settings worker.Settings
 	hand     *hand
 	frozen   bool
+	expected bool // to stand still by itself
 	lives    int
 }
 
@@ -147,6 +148,45 @@ func (f *fleet) freeze(i int) error {
 	defer f.mu.Unlock()
 	f.seats[i].frozen = true
 	return f.seats[i].hand.process.Signal(syscall.SIGSTOP)
+}
+
+// expectFrozen notes that a seat's process will stand still by itself. It is told nothing.
+func (f *fleet) expectFrozen(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seats[i].frozen, f.seats[i].expected = true, true
+}
+
+// thaw wakes the process on a seat that was expected to stand still, or kills it when it
+// does not.
+func (f *fleet) thaw(i int) error {
+	f.mu.Lock()
+	s := f.seats[i]
+	h, expected := s.hand, s.expected
+	s.expected = false
+	f.mu.Unlock()
+	if !expected || h == nil || !h.alive() {
+		return nil
+	}
+	stopped, err := h.stopped()
+	if err != nil || !stopped {
+		return errors.Join(err, h.kill())
+	}
+	return h.process.Signal(syscall.SIGCONT)
+}
+
+// change changes what the next process on a seat is started with.
+func (f *fleet) change(i int, change func(*worker.Settings)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.seats[i].settings)
+}
+
+// settings are what the next process on a seat is started with.
+func (f *fleet) settings(i int) worker.Settings {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seats[i].settings
 }
 
 // leave ends a seat's process gracefully and waits for it.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/child"
 )
@@ -121,6 +123,16 @@ func (h *hand) send(c worker.Command, reply chan worker.Reply) error {
 
 // stop asks for a graceful end.
 func (h *hand) stop() error { return h.process.Signal(syscall.SIGTERM) }
+
+// stopped reports whether the worker stands still by SIGSTOP.
+func (h *hand) stopped() (bool, error) {
+	var info unix.Siginfo // NOWAIT: whoever waits for the end of the process must not miss anything
+	err := unix.Waitid(unix.P_PID, h.process.PID(), &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
+	if errors.Is(err, unix.ECHILD) {
+		return false, nil
+	}
+	return err == nil && info.Signo != 0, err
+}
 
 // kill ends the worker at once, a frozen one too, and returns when it has ended.
 func (h *hand) kill() error {

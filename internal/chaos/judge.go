@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
@@ -14,18 +15,25 @@ import (
 // verdict is what must be true, and what of it is not.
 type verdict struct {
 	Accepted  int            `json:"accepted"`
+	Decisions int            `json:"decisions_answered_as_accepted"`
 	Places    map[string]int `json:"places"` // where the runs are; they add up to Runs
 	Runs      int            `json:"runs"`
 	Cases     int            `json:"cases"`
 	Receipts  int64          `json:"receipts"`
 	Calls     int            `json:"calls_of_the_escrow_service"`
 	Effects   int            `json:"effects"`
-	Doubles   int            `json:"double_effects"`
-	Unproven  int            `json:"effects_behind_open_unknowns"`
+	Wrong     map[string]int `json:"wrong_effects"` // by why they must not be
+	Lost      int            `json:"lost_decisions"`
+	Unknown   int            `json:"cases_unknown_at_the_end"`
+	Hidden    int            `json:"reservations_that_no_list_shows"`
+	Gaps      int            `json:"waits_measured"` // by the escrow service's clock
 	Early     int            `json:"early_attempts"`
+	Barred    int            `json:"calls_of_workers_whose_clock_was_far_off"`
+	Revived   int            `json:"cancelled_decisions_carried_out"`
 	Recovered int            `json:"attempts_interrupted"`
 	Late      int            `json:"answered_late"`
 	Touched   map[string]int `json:"out_of_band"` // what receipts say that somebody did to tasks
+	False     int            `json:"false_receipts"`
 	Broken    []string       `json:"broken"`
 }
 
@@ -33,36 +41,64 @@ func (v *verdict) breaks(format string, args ...any) {
 	v.Broken = append(v.Broken, fmt.Sprintf(format, args...))
 }
 
+// world is what a judgement is made of: what Recourse says, what the escrow service
+// knows, what was handed over, and what was done behind Recourse's back.
+type world struct {
+	service  *postadjudication.Service
+	escrow   *fakeescrow.Service
+	accepted *accepted
+	deeds    *deeds
+	barred   []span        // when a worker must call nobody
+	unknowns int           // cases whose money may be unknown at the end
+	clocks   time.Duration // how far the clocks of two workers may lie apart, where a wait went from one to the other
+}
+
+// trail is a case with its receipts.
+type trail struct {
+	postadjudication.CaseStatus
+	receipts []told
+}
+
+type told struct {
+	receipts.Receipt
+	p receipts.Payload
+}
+
 // judge holds what Recourse says of everything that was handed over against its own
 // receipts and against the escrow service's ledger. Nothing may be live any more.
-func judge(ctx context.Context, s *postadjudication.Service, escrow *fakeescrow.Service, a *accepted) (*verdict, error) {
-	v := &verdict{Accepted: len(a.runs) + len(a.more), Places: map[string]int{}, Touched: map[string]int{}, Broken: []string{}}
-	audit, err := s.Audit(ctx)
+func judge(ctx context.Context, w world) (*verdict, error) {
+	a := w.accepted
+	v := &verdict{
+		Accepted: len(a.runs) + len(a.more), Decisions: len(a.decisions), Places: map[string]int{}, Wrong: map[string]int{}, Touched: map[string]int{}, Broken: []string{},
+	}
+	audit, err := w.service.Audit(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v.Cases, v.Receipts, v.Early = audit.Cases, audit.Receipts, audit.EarlyAttempts
+	v.Cases, v.Receipts = audit.Cases, audit.Receipts
 	for _, name := range postadjudication.Invariants {
 		if said := audit.Verdict(name); said != "ok" {
 			v.breaks("%s: %s", name, said)
 		}
 	}
-	if v.Early > 0 {
-		v.breaks("%d attempts started before their time", v.Early)
+	if audit.EarlyAttempts > 0 {
+		v.breaks("%d attempts started before the time that their receipts tell", audit.EarlyAttempts)
 	}
+	cases, err := w.cases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := w.escrow.AllCalls()
+	calls := callsByAttempt(all)
+	v.refused(all, w.barred)
 	operations := map[string]*operation{}
 	found := map[string]bool{}
-	for t, lies := range a.seen {
-		c, err := s.Case(ctx, t.tenant, t.id)
-		if errors.Is(err, postadjudication.ErrNotFound) {
-			continue // refused whenever it was asked for
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := v.hear(ctx, s, c, lies, operations); err != nil {
-			return nil, err
-		}
+	for _, c := range cases {
+		v.hear(c, a.seen[transaction{c.Tenant, c.Transaction}], operations)
+		v.waited(c, calls, w.clocks)
+		v.touched(c, w.deeds)
+		v.reserved(c)
+		v.revived(c)
 		for _, r := range c.Runs {
 			found[r.Run.String()] = true
 			v.place(r)
@@ -73,8 +109,46 @@ func judge(ctx context.Context, s *postadjudication.Service, escrow *fakeescrow.
 			v.breaks("run %s of %s was accepted and does not exist", run, ad.TransactionReceiptID)
 		}
 	}
-	v.compare(escrow, operations)
-	return v, v.others(ctx, s, a)
+	effects := w.escrow.Effects()
+	v.decided(a.decisions, cases, effects)
+	v.Calls = w.escrow.Totals().Calls
+	v.paid(w.escrow.Wrongs())
+	v.compare(effects, operations)
+	v.unknown(cases, w.unknowns)
+	return v, v.others(ctx, w.service, a)
+}
+
+// cases reads every case that anything was ever handed over of. What was refused
+// whenever it was asked for has none.
+func (w world) cases(ctx context.Context) (map[transaction]*trail, error) {
+	out := map[transaction]*trail{}
+	for t := range w.accepted.seen {
+		c, err := w.service.Case(ctx, t.tenant, t.id)
+		if errors.Is(err, postadjudication.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		of := &trail{CaseStatus: c}
+		const page = 500
+		for after, more := int64(0), true; more; {
+			rs, err := w.service.Receipts(ctx, c.Tenant, c.Case, after, page)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rs {
+				p, err := r.Payload()
+				if err != nil {
+					return nil, err
+				}
+				of.receipts = append(of.receipts, told{r, p})
+			}
+			after, more = after+int64(len(rs)), len(rs) == page
+		}
+		out[t] = of
+	}
+	return out, nil
 }
 
 // others looks for the forks and the tasks that move no money.
@@ -107,88 +181,5 @@ func (v *verdict) place(r postadjudication.Status) {
 	v.Places[place]++
 	if r.State.Live() {
 		v.breaks("run %s is still %s", r.Run, r.State)
-	}
-}
-
-// operation is what the receipts say was moved under an operation key.
-type operation struct {
-	moved int64
-	open  bool // a run of it is unknown, and says so
-	lies  bool // its executor states other sums than the escrow service
-}
-
-func (v *verdict) hear(ctx context.Context, s *postadjudication.Service, c postadjudication.CaseStatus, lies bool, operations map[string]*operation) error {
-	keys := map[background.RunID]*operation{}
-	for after, more := int64(0), true; more; {
-		const page = 500
-		trail, err := s.Receipts(ctx, c.Tenant, c.Case, after, page)
-		if err != nil {
-			return err
-		}
-		for _, r := range trail {
-			p, err := r.Payload()
-			if err != nil {
-				return err
-			}
-			v.receipt(r, p, keys, operations)
-		}
-		after, more = after+int64(len(trail)), len(trail) == page
-	}
-	for _, r := range c.Runs {
-		if o := keys[r.Run]; o != nil {
-			o.lies, o.open = lies, o.open || r.Class == background.Unknown
-		}
-	}
-	return nil
-}
-
-func (v *verdict) receipt(r receipts.Receipt, p receipts.Payload, keys map[background.RunID]*operation, operations map[string]*operation) {
-	switch r.Subtype {
-	case receipts.Submitted:
-		if p.OperationKey == "" {
-			return // of a plain family
-		}
-		o := operations[p.OperationKey]
-		if o == nil {
-			o = &operation{}
-			operations[p.OperationKey] = o
-		}
-		keys[r.Run] = o
-		return
-	case receipts.AttemptInterrupted:
-		v.Recovered++
-	case receipts.AnsweredLate:
-		v.Late++
-	case receipts.OutOfBandChangeDetected:
-		v.Touched[p.ReasonCode]++
-	}
-	if o := keys[r.Run]; o != nil {
-		o.moved = max(o.moved, p.Moved)
-	}
-}
-
-// compare holds the receipts against the escrow service's own ledger.
-func (v *verdict) compare(escrow *fakeescrow.Service, operations map[string]*operation) {
-	v.Calls, v.Doubles = escrow.Totals().Calls, escrow.DoubleEffects()
-	if v.Doubles > 0 {
-		v.breaks("the escrow service made %d effects too many", v.Doubles)
-	}
-	effects := escrow.Effects()
-	v.Effects = len(effects)
-	paid := map[string]int64{}
-	for _, e := range effects {
-		paid[e.OperationKey] += e.Moved.Minor
-		if operations[e.OperationKey] == nil {
-			v.breaks("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
-		}
-	}
-	for key, o := range operations {
-		switch {
-		case o.moved == paid[key], o.lies && o.moved == 2*paid[key]:
-		case o.moved == 0 && o.open:
-			v.Unproven++
-		default:
-			v.breaks("operation %.12s: the escrow service moved %d, the receipts say %d", key, paid[key], o.moved)
-		}
 	}
 }

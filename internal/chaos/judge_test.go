@@ -1,51 +1,138 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // A judgement that finds nothing means something only if it can find something.
 func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
+	s.ringOnly(adjudication(4, "ok", ""))
+	s.archive() // somebody archives a task, which leaves a receipt
 	h := s.worker("")
-	s.submit(h, adjudication(1, "ok", ""), adjudication(2, "refused", ""))
+	s.submit(h, adjudication(1, "ok", ""), adjudication(2, "refused", ""), adjudication(3, "dark", ""))
 	s.atRest()
+	s.until("the archiving was noticed", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'out-of-band-change-detected')`)
 	s.quit(h)
 	s.sound()
 
-	for name, tc := range map[string]struct {
-		spoil func(*testing.T, *accepted)
+	const nowhere = "01890000-0000-7000-8000-000000000000"
+	for _, tc := range []struct {
+		name  string
+		spoil func(*world)
 		want  string
 	}{
-		"a run that was accepted and is gone": {func(_ *testing.T, a *accepted) {
-			a.note(adjudication(3, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: "01890000-0000-7000-8000-000000000000"})
+		{"a run that was accepted and is gone", func(w *world) {
+			w.accepted.note(adjudication(5, "ok", ""), worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		"a plain run that is gone": {func(_ *testing.T, a *accepted) {
-			a.noteOther(worker.Reply{Reply: postadjudication.Created, Run: "01890000-0000-7000-8000-000000000000"})
+		{"a plain run that is gone", func(w *world) {
+			w.accepted.noteOther(worker.Reply{Reply: postadjudication.Created, Run: nowhere})
 		}, "was accepted and does not exist"},
-		"a payment that Recourse knows nothing of": {func(t *testing.T, _ *accepted) {
-			pay(t, s.escrow.URL(), strings.Repeat("ab", 32), "txr_foreign")
+		{"a decision that was answered as accepted and is nowhere", func(w *world) {
+			w.accepted.note(higherOf(1, settlement.Refund), worker.Reply{Reply: postadjudication.AlreadyExecuted, Run: nowhere})
+		}, "refund of 1000 by generation 2 of txr_1 (adj_1_2) was answered already_executed, and left neither effect nor letter nor run"},
+		{"a decision of a case that does not exist", func(w *world) {
+			w.accepted.note(adjudication(6, "ok", ""), worker.Reply{Reply: postadjudication.Deduplicated, Run: nowhere})
+		}, "by generation 1 of txr_6 (adj_6) was answered deduplicated, and left neither effect nor letter nor run"},
+		{"money of which nobody knows", func(w *world) { w.unknowns = 0 }, "1 cases are still unknown, and 0 may be"},
+		{"a receipt that blames somebody for nothing", func(w *world) { w.deeds = newDeeds() }, "says bell_archived, and nobody did that"},
+		{"a receipt that blames somebody for something else", func(w *world) {
+			w.deeds = newDeeds()
+			w.deeds.did(s.onlyRun("retry_key = 'txr_4:release'")+".1", time.Now(), background.BellRemoved)
+		}, "says bell_archived, and nobody did that"},
+		{"money that is reserved for nothing", func(*world) {
+			s.exec(`UPDATE recourse.cases SET reserved = 7 WHERE subject = 'txr_1'`)
+		}, "txr_1: 7 is reserved, and neither a live run nor an open letter shows it"},
+		{"a payment that Recourse knows nothing of", func(*world) {
+			pay(t, s.escrow.URL(), "ab", "txr_foreign", "release", 1000)
 		}, "of which no receipt tells"},
-		"a case that was paid twice": {func(t *testing.T, _ *accepted) {
-			pay(t, s.escrow.URL(), strings.Repeat("cd", 32), "txr_1")
-		}, "effects too many"},
+		{"a decision that was paid twice", func(*world) {
+			pay(t, s.escrow.URL(), "cd", "txr_1", "release", 1000)
+		}, "its decision was paid before"},
+		{"a case that was paid both ways", func(*world) {
+			pay(t, s.escrow.URL(), "ef", "txr_1", "refund", 1000)
+		}, "was paid the other way before"},
+		{"an escrow that paid more than it holds", func(*world) {
+			pay(t, s.escrow.URL(), "12", "txr_beside", "release", 1001)
+		}, "has paid out more than it holds"},
 	} {
-		a := newAccepted()
+		w := s.world()
+		w.accepted = newAccepted()
 		for run, ad := range s.accepted.runs {
-			a.name(ad)
-			a.note(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
+			w.accepted.name(ad)
+			w.accepted.note(ad, worker.Reply{Reply: postadjudication.Created, Run: run})
 		}
-		tc.spoil(t, a)
-		v, err := judge(s.ctx(), s.service, s.escrow, a)
+		tc.spoil(&w)
+		v, err := judge(s.ctx(), w)
 		if err != nil || !slices.ContainsFunc(v.Broken, func(b string) bool { return strings.Contains(b, tc.want) }) {
-			t.Errorf("%s: found %q, %v", name, v.Broken, err)
+			t.Errorf("%s: found %q, %v", tc.name, v.Broken, err)
+		}
+	}
+}
+
+// higherOf is the second decision of the nth transaction.
+func higherOf(n int, outcome settlement.Outcome) postadjudication.Adjudication {
+	a := adjudication(n, "ok", "")
+	a.Outcome, a.Generation, a.AdjudicationID = outcome, 2, fmt.Sprintf("adj_%d_2", n)
+	return a
+}
+
+// A wait is measured by the clock of who is called, from the answer of one call to the
+// arrival of the next.
+func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
+	t.Parallel()
+	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	story := func(worker, class string) *trail {
+		lies := noon.Add(time.Hour) // what a clock that is off writes is not looked at
+		return &trail{receipts: []told{
+			{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{Policy: retrypolicy.Policy{}.Normalize().Encode()}},
+			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted}, receipts.Payload{Attempt: 1, Worker: "a"}},
+			{receipts.Receipt{Run: run, Subtype: receipts.RetryScheduled, At: lies}, receipts.Payload{Attempt: 1, BudgetSpent: 1, NextRetryAt: lies, AttemptClass: class}},
+			{receipts.Receipt{Run: run, Subtype: receipts.AttemptStarted, At: lies}, receipts.Payload{Attempt: 2, Worker: worker}},
+		}}
+	}
+	after := func(d time.Duration) time.Time { return noon.Add(d) }
+	const ms = time.Millisecond
+	busy := func(at time.Time, asked time.Duration) fakeescrow.Call {
+		return fakeescrow.Call{At: noon, Answered: at, Status: 429, RetryAfter: asked}
+	}
+	for name, tc := range map[string]struct {
+		worker, class string
+		first         fakeescrow.Call
+		second        time.Duration
+		early         int
+	}{
+		"in time":                       {"a", "not_executed", busy(after(5*ms), 0), 30 * ms, 0},
+		"early":                         {"a", "not_executed", busy(after(5*ms), 0), 29 * ms, 1},
+		"of an answer that nobody read": {"a", "unknown", busy(after(5*ms), 0), 6 * ms, 0},
+		"of a call without an answer":   {"a", "not_executed", fakeescrow.Call{At: noon}, 6 * ms, 0},
+		"earlier than it was asked for": {"a", "not_executed", busy(noon, time.Second), 900 * ms, 1},
+		"as it was asked for":           {"a", "not_executed", busy(noon, time.Second), time.Second, 0},
+		"in another process, by clocks": {"b", "not_executed", busy(noon, time.Second), 900 * ms, 0},
+		"in another process, and early": {"b", "not_executed", busy(noon, time.Second), 799 * ms, 1},
+	} {
+		v := &verdict{}
+		v.waited(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms)
+		if v.Early != tc.early || len(v.Broken) != tc.early {
+			t.Errorf("%s: %d early of %d, %q", name, v.Early, v.Gaps, v.Broken)
 		}
 	}
 }
@@ -55,22 +142,22 @@ func TestTheJudgeTakesNothingUnfinished(t *testing.T) {
 	s := newStage(t)
 	h := s.worker("", func(c *worker.Settings) { c.Only = true })
 	s.submit(h, adjudication(1, "ok", ""))
-	v, err := judge(s.ctx(), s.service, s.escrow, s.accepted)
+	v, err := judge(s.ctx(), s.world())
 	if err != nil || len(v.Broken) != 1 || !strings.Contains(v.Broken[0], "is still pending") {
 		t.Errorf("found %q, %v", v.Broken, err)
 	}
 }
 
-// pay has the escrow service pay what nobody handed over.
-func pay(t *testing.T, escrow, key, transaction string) {
+// pay has the escrow service pay out of an escrow of 1000 what nobody handed over.
+func pay(t *testing.T, escrow, key, transaction, outcome string, amount int64) {
 	t.Helper()
-	body := `{"tenant":"chaos","transaction_receipt_id":"` + transaction + `","escrow_reference":"esc_foreign_` + transaction + `","outcome":"release","generation":1,
-		"amount":{"minor":1000,"currency":"EUR"},"held":{"minor":1000,"currency":"EUR"}}`
+	body := fmt.Sprintf(`{"tenant":"chaos","transaction_receipt_id":%q,"escrow_reference":"esc_foreign_%s","outcome":%q,"generation":1,
+		"amount":{"minor":%d,"currency":"EUR"},"held":{"minor":1000,"currency":"EUR"}}`, transaction, key, outcome, amount)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, escrow+"/v1/executions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("Idempotency-Key", strings.Repeat(key, 32))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%+v, %v", resp, err)

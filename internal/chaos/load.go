@@ -28,8 +28,21 @@ type load struct {
 	asked, unanswered atomic.Int64
 	replies           sync.Map // postadjudication.Reply or error text: *atomic.Int64
 	mu                sync.Mutex
-	runs              []string // some of those accepted
+	runs              []string       // some of those accepted
+	last              atomic.Int64   // what was handed over last
+	open              sync.WaitGroup // transactions that callers keep open
 }
+
+// extra is the number of the first adjudication that is not of the load itself.
+const extra = 1 << 30
+
+// latest is the number of what was handed over last.
+func (l *load) latest() int { return int(l.last.Load()) }
+
+const sharedHeld = 9000
+
+// sharedEscrow is the escrow that the nth adjudication may share with two others.
+func sharedEscrow(n int) string { return fmt.Sprintf("esc_shared_%d", n/10) }
 
 // mix is how calls go, in percent. The rest succeed at once.
 var mix = []struct {
@@ -51,6 +64,7 @@ func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 	for n := 0; ; n++ {
 		select {
 		case <-tick.C:
+			l.last.Store(int64(n))
 			all.Go(func() { l.one(last, n) })
 			continue
 		case <-ctx.Done():
@@ -93,7 +107,8 @@ func (l *load) one(ctx context.Context, n int) {
 	l.untilAnswered(ctx, rng, c)
 }
 
-// drawn is the nth adjudication. Some share an escrow.
+// drawn is the nth adjudication. Its escrow holds three times as much, so that nothing that
+// is paid twice or both ways is kept from being seen for lack of funds. Some share one.
 func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 	words, executor := "ok", ""
 	roll := rng.IntN(100)
@@ -103,9 +118,9 @@ func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 			break
 		}
 	}
-	escrow, held := fmt.Sprintf("esc_%d", n), int64(1000)
+	escrow, held := fmt.Sprintf("esc_%d", n), int64(3000)
 	if n%10 < 3 {
-		escrow, held = fmt.Sprintf("esc_shared_%d", n/10), 2500
+		escrow, held = sharedEscrow(n), sharedHeld // of three, each of whom may move a part only
 	}
 	money := func(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
 	return postadjudication.Adjudication{
@@ -114,9 +129,12 @@ func drawn(rng *rand.Rand, n int) postadjudication.Adjudication {
 			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: escrow, Outcome: settlement.Release,
 			Generation: 1, Amount: money(1000), Held: money(held),
 		},
-		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
+		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q,"lookup":%q}`, words, executor, looks[rng.IntN(len(looks))]),
 	}
 }
+
+// looks is how lookups go: a replica answers them that lags, or nobody does.
+var looks = []string{"ok", "ok", "ok", "ok", "ok", "ok", "lag", "fail,ok", "fail,lag", "lag,ok"}
 
 // untilAnswered asks one worker after the other. A submission that was not answered
 // may have been taken.

@@ -18,6 +18,7 @@ type proxy struct {
 	way   way
 	open  chan struct{} // closed unless the way is stalled
 	delay time.Duration // of every piece, in both directions
+	held  int           // pieces that are on their way
 	links map[*link]bool
 }
 
@@ -98,10 +99,14 @@ func (p *proxy) pump(l *link, to, from net.Conn) {
 	piece := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(piece)
-		if n > 0 && p.through(l) {
-			if _, werr := to.Write(piece[:n]); werr != nil {
-				err = errors.Join(err, werr)
+		if n > 0 {
+			p.holds(1)
+			if p.through(l) {
+				if _, werr := to.Write(piece[:n]); werr != nil {
+					err = errors.Join(err, werr)
+				}
 			}
+			p.holds(-1)
 		}
 		if err == nil {
 			continue
@@ -118,6 +123,19 @@ func (p *proxy) pump(l *link, to, from net.Conn) {
 			return
 		}
 	}
+}
+
+func (p *proxy) holds(more int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held += more
+}
+
+// empty reports whether nothing is on its way, and nothing is held up.
+func (p *proxy) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.way != stalled && p.held == 0
 }
 
 // through waits as long as the way makes a piece wait, and reports whether it gets there.

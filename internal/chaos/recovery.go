@@ -13,9 +13,12 @@ type standing struct {
 	heads []int64
 }
 
+// standing leaves out the runs that nobody could read: who can't read one looks at it
+// again after a minute.
 func (a *arena) standing(ctx context.Context) (standing, error) {
 	var s standing
-	rows, err := a.db.QueryContext(ctx, `SELECT r.id, c.last_seq FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.live`)
+	rows, err := a.db.QueryContext(ctx, `SELECT r.id, c.last_seq FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+		WHERE r.live AND NOT r.id = ANY($1::uuid[])`, pq.Array(a.unread))
 	if err != nil {
 		return s, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"slices"
 	"testing"
 	"time"
 )
@@ -10,8 +11,12 @@ import (
 // Half a minute of a seed: the command's own way from the first fault to the
 // judgement.
 func TestAShortRunLosesNothing(t *testing.T) {
+	all, err := named("")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var told bytes.Buffer
-	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, longest: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, appendOnly: true, faults: faults}
+	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, longest: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, rest: 90 * time.Second, appendOnly: true, faults: all}
 	r, err := run(t.Context(), o, &told)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, told.String())
@@ -23,21 +28,37 @@ func TestAShortRunLosesNothing(t *testing.T) {
 
 func TestASeedAloneDecidesWhatStrikes(t *testing.T) {
 	t.Parallel()
-	for range 2 {
-		a, b := newSchedule(options{seed: 3, faults: faults}), newSchedule(options{seed: 3, faults: faults})
-		for range 200 {
-			if x, y := a.draw(), b.draw(); x.name != y.name {
+	draws := func(o options) [2]chance { s := newSchedule(o); return [2]chance{s.machines, s.people} }
+	a, b, drawn := draws(options{seed: 3, faults: faults}), draws(options{seed: 3, faults: faults}), map[string]bool{}
+	for who := range a {
+		for range 3000 {
+			x, y := a[who].draw(), b[who].draw()
+			if x.name != y.name {
 				t.Fatalf("%s and %s", x.name, y.name)
 			}
+			drawn[x.name] = true
 		}
-	}
-	drawn := map[string]bool{}
-	s := newSchedule(options{seed: 4, faults: faults})
-	for range 2000 {
-		drawn[s.draw().name] = true
 	}
 	if len(drawn) != len(faults) {
 		t.Errorf("%d of %d faults are drawn", len(drawn), len(faults))
+	}
+}
+
+// What the product does not survive strikes only when it is named.
+func TestEveryFaultCanBeNamed(t *testing.T) {
+	t.Parallel()
+	all, err := named("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		one, err := named(f.name)
+		if err != nil || len(one) != 1 || one[0].name != f.name {
+			t.Errorf("%s: %v, %v", f.name, one, err)
+		}
+		if drawn := slices.ContainsFunc(all, func(g fault) bool { return g.name == f.name }); drawn == (f.later != "") {
+			t.Errorf("%s strikes: %t, and the product does not survive: %q", f.name, drawn, f.later)
+		}
 	}
 }
 

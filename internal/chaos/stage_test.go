@@ -56,11 +56,13 @@ type stage struct {
 
 	asked    []postadjudication.Adjudication
 	accepted *accepted
+	deeds    *deeds
+	unknowns int // cases of which it may be unknown at the end what was moved: the one whose worker was killed while it called
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted()}
+	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds(), unknowns: 1}
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
@@ -111,7 +113,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: 30 * time.Second,
 	}
 	for _, f := range change {
 		f(&set)
@@ -165,6 +167,7 @@ func (s *stage) ringOnly(a postadjudication.Adjudication) {
 	if err != nil || r.Reply != postadjudication.Created {
 		s.t.Fatalf("submit %s: %s, %v", a.TransactionReceiptID, r.Reply, err)
 	}
+	s.accepted.note(a, worker.Reply{Reply: r.Reply, Run: r.Run.String()})
 	if err := r.Ring(s.ctx()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -246,7 +249,7 @@ func (s *stage) atRest() {
 // sound checks everything that must be true after any fault.
 func (s *stage) sound() {
 	s.t.Helper()
-	v, err := judge(s.ctx(), s.service, s.escrow, s.accepted)
+	v, err := judge(s.ctx(), s.world())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,14 +258,18 @@ func (s *stage) sound() {
 	}
 }
 
-// adjudication is one of an escrow of its own whose calls go as the words say.
+func (s *stage) world() world {
+	return world{service: s.service, escrow: s.escrow, accepted: s.accepted, deeds: s.deeds, unknowns: s.unknowns}
+}
+
+// adjudication is one of an escrow of its own, which holds three times as much, whose calls go as the words say.
 func adjudication(n int, words, executor string) postadjudication.Adjudication {
-	money := settlement.Money{Minor: 1000, Currency: "EUR"}
+	money, held := settlement.Money{Minor: 1000, Currency: "EUR"}, settlement.Money{Minor: 3000, Currency: "EUR"}
 	return postadjudication.Adjudication{
 		Instruction: settlement.Instruction{
 			Tenant: "chaos", TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
 			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: fmt.Sprintf("esc_%d", n), Outcome: settlement.Release,
-			Generation: 1, Amount: money, Held: money,
+			Generation: 1, Amount: money, Held: held,
 		},
 		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q}`, words, executor),
 	}
@@ -277,16 +284,30 @@ func (s *stage) onlyRun(is string) (run string) {
 	return run
 }
 
+// exec writes into the database behind Recourse's back.
+func (s *stage) exec(statement string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(statement, args...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // tell has a worker do something, over which it may end.
 func (s *stage) tell(h *hand, do, run string) {
 	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: "chaos", Run: run})
+	s.tellFor(h, do, "chaos", run)
+}
+
+func (s *stage) tellFor(h *hand, do, tenant, run string) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), worker.Command{Do: do, Tenant: tenant, Run: run})
 	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
 		s.t.Fatalf("%s: %v %s", do, err, r.Error)
 	}
 }
 
-// release lets the brake go, if it was pulled before or after the worker's end.
+// release lets circuit breakers go that were opened by hand, before or after the worker's
+// end.
 func (s *stage) release(h *hand) {
 	s.t.Helper()
 	brakes, err := s.service.Brakes(s.ctx(), "chaos")
@@ -294,8 +315,8 @@ func (s *stage) release(h *hand) {
 		s.t.Fatal(err)
 	}
 	for _, b := range brakes {
-		if b.ByHand && b.State == background.BrakePulled {
-			s.tell(h, worker.Release, "")
+		if b.ByHand && b.State == background.BreakerOpen {
+			s.tellFor(h, worker.Release, b.Tenant, "")
 		}
 	}
 }
@@ -315,7 +336,7 @@ func (s *stage) archive() {
 	}
 	archived := 0
 	for _, q := range queues {
-		n, err := i.ArchiveAllPendingTasks(q)
+		n, err := touch(i, q, s.deeds, archivePending)
 		if err != nil {
 			s.t.Fatal(err)
 		}

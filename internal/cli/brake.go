@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
@@ -16,16 +18,16 @@ import (
 func (c *command) brake() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: c.noSuch,
-		Long: `Stop and resume the calls of an escrow service for a tenant. While its brake is
-pulled, what is handed over is accepted and parked: nothing is lost and nothing is
-spent. A brake pulls itself when the service fails or hangs, probes it once a second,
-and lets the work go step by step once it answers. One that a person pulled stays
-until a person releases it.`,
+		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
+While its circuit breaker is open, what is handed over is accepted and paused: nothing
+is lost and nothing is spent. The one over all tenants opens by itself when the service
+fails or hangs, probes it with new cases, and closes once they are answered. One that a
+person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.brakeList(),
 		c.brakeOrder("pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
-		c.brakeOrder("release", "Let the parked work of an escrow service go, step by step; twice: at once", (*postadjudication.Service).ReleaseBrake))
+		c.brakeOrder("release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
 	return cmd
 }
 
@@ -37,10 +39,11 @@ type brakesListed struct {
 func (c *command) brakeList() *cobra.Command {
 	var o app.Options
 	var tenant string
+	var all bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the brakes that a tenant has had", Args: exactly(),
+		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := needTenant(cmd, tenant); err != nil {
+			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
 			service, err := c.look(cmd.Context(), o)
@@ -60,27 +63,52 @@ func (c *command) brakeList() *cobra.Command {
 	}
 	o.BindLook(cmd.Flags())
 	tenantFlag(cmd.Flags(), &tenant)
+	allTenantsFlag(cmd.Flags(), &all)
 	return cmd
+}
+
+func allTenantsFlag(f *pflag.FlagSet, all *bool) {
+	f.BoolVar(all, "all-tenants", false, "the circuit breaker over all tenants, instead of --tenant")
+}
+
+// tenantOrAll wants either a tenant or all of them.
+func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
+	if !all {
+		return needTenant(cmd, *tenant)
+	}
+	if *tenant != "" && *tenant != postadjudication.AllTenants {
+		return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+	}
+	*tenant = postadjudication.AllTenants
+	return nil
 }
 
 func showBrakes(s *screen.Screen, tenant string, brakes []postadjudication.Brake) error {
 	if len(brakes) == 0 {
-		s.Text("No brake of %s was ever pulled.", tenant)
+		s.Text("No circuit breaker of %s was ever open.", whose(tenant))
 		return s.Err()
 	}
 	rows := make([][]string, len(brakes))
 	for i, b := range brakes {
-		rows[i] = []string{b.Target, b.Family, stateOf(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
+		rows[i] = []string{b.Target, b.Family, whose(b.Tenant), stateOf(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "target"}, {Name: "family", Spare: true}, {Name: "brake"}, {Name: "since"}, {Name: "by"}, {Name: "why", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "target"}, {Name: "family", Spare: true}, {Name: "of"}, {Name: "circuit breaker"}, {Name: "since"}, {Name: "by"}, {Name: "why", Wraps: true}}, rows)
 	return s.Err()
 }
 
 func stateOf(b postadjudication.Brake) string {
+	state := strings.ReplaceAll(string(b.State), "_", "-")
 	if b.ByHand {
-		return string(b.State) + " by hand"
+		return state + " by hand"
 	}
-	return string(b.State)
+	return state
+}
+
+func whose(tenant string) string {
+	if tenant == postadjudication.AllTenants {
+		return "all tenants"
+	}
+	return tenant
 }
 
 // brakeMove is PullBrake or ReleaseBrake.
@@ -89,13 +117,14 @@ type brakeMove func(s *postadjudication.Service, ctx context.Context, tenant, ta
 func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command {
 	var o app.Options
 	var tenant, target, actor, reason string
+	var all bool
 	cmd := &cobra.Command{
 		Use: verb, Short: short, Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if actor == "" || reason == "" {
 				return usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			if err := needTenant(cmd, tenant); err != nil {
+			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
 			service, err := c.open(cmd.Context(), o)
@@ -116,6 +145,7 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 	f := cmd.Flags()
 	o.BindServers(f)
 	tenantFlag(f, &tenant)
+	allTenantsFlag(f, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	f.StringVar(&actor, "actor", "", "who asks (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
@@ -124,12 +154,12 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 
 func showBrake(s *screen.Screen, b postadjudication.Brake) error {
 	switch b.State {
-	case background.BrakePulled:
-		s.Text("The brake of %s for %s is pulled, by %s: nothing is called until it is released.", b.Target, b.Tenant, b.Actor)
-	case background.BrakeEasing:
-		s.Text("The brake of %s for %s is easing: what is parked is let go step by step while the service bears it.", b.Target, b.Tenant)
+	case background.BreakerOpen:
+		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, whose(b.Tenant), b.Actor)
+	case background.BreakerHalfOpen:
+		s.Text("The circuit breaker of %s for %s is half-open: new cases probe, and it closes once they are answered.", b.Target, whose(b.Tenant))
 	default:
-		s.Text("The brake of %s for %s is released.", b.Target, b.Tenant)
+		s.Text("The circuit breaker of %s for %s is closed: what was paused goes on.", b.Target, whose(b.Tenant))
 	}
 	return s.Err()
 }

@@ -59,6 +59,28 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
+// What was accepted before and superseded since is no failure of a script; what was
+// cancelled is, and the answer says by whom.
+func TestSubmitAgainTellsWhatBecameOfALine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	p.run(line, "submit", "-").wants(t, "submit", 0, "")
+	run := p.run("", "status", "--tenant", "acme", "txr_1", "--json").object(t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
+	p.run("", "cancel", "--tenant", "acme", "--actor", "user:ada", "--reason", "a fraud", run).wants(t, "cancel", 0, "")
+	again := p.run(line, "submit", "-")
+	again.wants(t, "again", 1, "1 line not accepted")
+	if !strings.Contains(again.out, "cancelled by user:ada: a fraud") {
+		t.Error(again.out)
+	}
+	second := strings.Replace(line, `"outcome"`, `"generation":2,"outcome"`, 1)
+	p.run(second, "submit", "-").wants(t, "a higher generation", 0, "")
+	last := p.run(line, "submit", "-")
+	last.wants(t, "superseded", 0, "")
+	if !strings.Contains(last.out, "superseded") {
+		t.Error(last.out)
+	}
+}
+
 func TestSubmitTakesFilesLongerThanAChunk(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))

@@ -62,6 +62,9 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	if i.Desk.Held {
 		rows = append(rows, []string{"held", i.Desk.HoldReason})
 	}
+	if i.Lookups != nil {
+		rows = append(rows, []string{"asked about", lookupsOf(i.Lookups)})
+	}
 	if i.Handler != nil {
 		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
 	}
@@ -74,6 +77,29 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
 	return showCase(s, caseAnswer{CaseStatus: i.Case})
+}
+
+// lookupsOf says how the escrow service is asked about a letter of unknown outcome.
+func lookupsOf(l *postadjudication.Lookups) string {
+	var said []string
+	if l.AskedAt != nil {
+		last := plural(l.Asked, "time") + ", last at " + stamp(*l.AskedAt) + " UTC: " + string(l.Answer)
+		if l.Why != "" {
+			last += " (" + l.Why + ")"
+		}
+		said = append(said, last)
+	}
+	switch {
+	case l.WaitsFor == postadjudication.WaitsForgotten:
+		said = append(said, "no more, the escrow service may have forgotten the operation key: only a finding counts")
+	case l.WaitsFor == postadjudication.WaitsOtherAmount:
+		said = append(said, "no more, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not what was left: a finding has to say so")
+	case l.NextAt != nil:
+		said = append(said, "again at "+stamp(*l.NextAt)+" UTC")
+	default:
+		said = append(said, "not yet: once no call can be on its way, by the processes that execute")
+	}
+	return strings.Join(said, "; ")
 }
 
 func marksOf(d postadjudication.Desk) string {

@@ -33,13 +33,16 @@ func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
 	k := &own{tenant: o.tenant, actor: o.actor}
 	if o.EscrowURL != "" {
 		header := http.Header{}
 		if o.Authorization != "" {
 			header.Set("Authorization", o.Authorization)
 		}
-		if k.escrow, err = escrowhttp.New(escrowhttp.Config{BaseURL: o.EscrowURL, Header: header, InFlight: o.InFlight}); err != nil {
+		if k.escrow, err = escrowhttp.New(escrowhttp.Config{
+			BaseURL: o.EscrowURL, Header: header, KeyLifetime: o.KeyLifetime.Span, LookupLifetime: o.LookupLifetime.Span, InFlight: o.InFlight,
+		}); err != nil {
 			return nil, &exit{exitUsage, err}
 		}
 		config.Executor = k.escrow

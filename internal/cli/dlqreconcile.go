@@ -15,21 +15,30 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
+const reconcileHelp = `Record what became of an open dead letter's money: by asking the escrow service
+(--lookup), or by a person's finding. "executed" with what was moved settles the case
+and closes the letter; "not_executed" clears what was unknown, so that the letter can
+be forked. RUN may also be a run that waits for an attempt while money is unknown:
+"executed" ends it, after "not_executed" it can be cancelled. The reference says where
+the finding can be checked. While a call may still be on its way, "not_executed" is
+refused unless --call-outstanding says that you know that it will not be executed.
+
+The escrow service is believed that something was executed at any time, and that nothing
+was only while it must still know the key: beside the database say --key-lifetime, as
+the workers do.
+
+Without RUN the escrow service is asked (--lookup) about all letters that a filter
+selects (or --all), as one plan: you see it first. A finding is about one letter.`
+
 func (c *command) dlqReconcile() *cobra.Command {
 	var l onLetter
 	var m many
 	var finding, reference string
 	var moved int64
-	var lookup bool
+	var lookup, outstanding bool
 	cmd := &cobra.Command{
 		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: atMost,
-		Long: `Record what became of an open dead letter's money: by asking the escrow service
-(--lookup), or by a person's finding. "executed" with what was moved settles the case
-and closes the letter; "not_executed" clears what was unknown, so that the letter can
-be forked. The reference says where the finding can be checked.
-
-Without RUN the escrow service is asked (--lookup) about all letters that a filter
-selects (or --all), as one plan: you see it first. A finding is about one letter.`,
+		Long: reconcileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.lookupMany(cmd, &l, &m, lookup)
@@ -37,11 +46,10 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 			if err := m.notForOne(cmd); err != nil {
 				return err
 			}
-			if lookup && (finding != "" || reference != "" || moved != 0 || l.reason != "") {
-				return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference and --reason"))
-			}
 			if lookup {
-				l.reason = "lookup" // the receipt tells what was asked and answered
+				if err := l.asksOnly(cmd, finding != "" || reference != "" || moved != 0 || outstanding); err != nil {
+					return err
+				}
 			}
 			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) (err error) {
 				var kase postadjudication.CaseStatus
@@ -49,7 +57,7 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 					kase, err = k.Lookup(ctx, l.run)
 				} else {
 					kase, err = c.reconcile(ctx, cmd, k, l.run, postadjudication.Finding{
-						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes,
+						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
@@ -73,11 +81,24 @@ selects (or --all), as one plan: you see it first. A finding is about one letter
 	f.BoolVar(&lookup, "lookup", false, "ask the escrow service")
 	f.StringVar(&finding, "finding", "", "executed or not_executed (required without --lookup)")
 	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
+	f.BoolVar(&outstanding, "call-outstanding", false, "with not_executed: you know that a call that may still be on its way will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	l.BindInFlight(own)
+	l.BindKnowledge(own)
 	l.local(f, own)
 	return cmd
+}
+
+// asksOnly refuses what does not go with a question to the escrow service.
+func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
+	switch {
+	case found || l.reason != "":
+		return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
+	case l.server == "" && !l.KeyLifetime.Said:
+		return usage(cmd, errors.New(app.KeyLifetimeMissing))
+	}
+	l.reason = "lookup" // the receipt tells what was asked and answered
+	return nil
 }
 
 // reconcile records a finding. A person is asked before it is of another amount than
@@ -109,7 +130,7 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, ru
 
 // lookupMany asks the escrow service about the letters that are selected.
 func (c *command) lookupMany(cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
-	for _, name := range []string{"finding", "moved", "reference"} {
+	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
 		if cmd.Flags().Changed(name) {
 			return usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
 		}

@@ -49,7 +49,7 @@ func (o *operator) dlq(role string, args ...string) said {
 	default:
 		args = append(args, "--tenant", "acme")
 		if verb == "reconcile" {
-			args = append(args, "--in-flight", "-1s")
+			args = append(args, "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited")
 		}
 		if !looks[verb] {
 			args = append(args, "--actor", role+"@acme")
@@ -132,7 +132,7 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			p := newPlace(t, testkit.Migrated(t))
 			escrow, repair := ailing(t)
 			archive := filepath.Join(t.TempDir(), "archive")
-			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--archive", archive, "--json")
+			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
 			defer stop()
 			p.env[app.EscrowVariable] = escrow
 			o := &operator{place: p, tokens: map[string]string{}}
@@ -315,7 +315,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 	passed := 200 * 24 * time.Hour
 	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
 		DatabaseURL: o.env[app.DatabaseVariable], Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
-		Archive: to, Now: func() time.Time { return time.Now().Add(passed) },
+		Archive: to, Simulated: true, Now: func() time.Time { return time.Now().Add(passed) },
 	})
 	if err != nil {
 		t.Fatal(err)

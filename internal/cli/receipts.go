@@ -213,6 +213,8 @@ func particulars(r receipts.Receipt, p receipts.Payload) string {
 		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %d in minor units: %s", p.Finding, p.Moved, why), ": ")
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
+	case r.Subtype == receipts.ConservationBreach:
+		return fmt.Sprintf("%d in minor units paid beyond what was adjudicated", p.Excess)
 	case r.Subtype == receipts.RetryScheduled:
 		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case p.Error.Type != "":

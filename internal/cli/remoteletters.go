@@ -142,8 +142,9 @@ func (s *server) Reconcile(ctx context.Context, run receipts.RunID, f postadjudi
 		Finding   postadjudication.Class `json:"finding"`
 		Moved     int64                  `json:"moved,omitempty"`
 		Other     bool                   `json:"other_amount,omitempty"`
+		Known     bool                   `json:"call_outstanding,omitempty"`
 		Reference string                 `json:"reference"`
-	}{because{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.Reference}, &out)
+	}{because{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
 	return out, err
 }
 

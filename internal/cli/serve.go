@@ -23,6 +23,9 @@ type serving struct {
 	Keys     bool   `json:"keys_needed"` // for the API and asynqmon
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
+	// KeyLifetime is how long the escrow service recognises an operation key: a span, "unlimited" or "none".
+	KeyLifetime    string `json:"key_lifetime"`
+	LookupLifetime string `json:"lookup_lifetime"` // how long a lookup that finds nothing proves something
 }
 
 func (c *command) serve() *cobra.Command {
@@ -53,7 +56,7 @@ func (c *command) run(ctx context.Context, m *app.Main) (err error) {
 	}
 	at := serving{
 		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.URL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
-		Escrow: m.Escrow, Embedded: m.Ledger != nil,
+		Escrow: m.Escrow, Embedded: m.Ledger != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
 	if err := c.say(at); err != nil {
 		return err
@@ -71,9 +74,24 @@ func (c *command) say(at serving) error {
 		escrow += " (for demonstrations: it forgets everything at the end)"
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
-		{"HTTP API", at.API}, {"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow}, {"access", at.access()},
+		{"HTTP API", at.API}, {"readiness", at.Ready}, {"metrics", at.Metrics}, {"queues and tasks", at.Asynqmon}, {"escrow service", escrow}, {"operation keys", at.keys()}, {"access", at.access()},
 	})
 	return s.Err()
+}
+
+// keys says for how long the escrow service knows an operation key, and what follows.
+func (s serving) keys() string {
+	looked := "; a lookup that finds nothing is believed for " + s.LookupLifetime
+	switch s.KeyLifetime {
+	case app.Unlimited:
+		return "recognised without end"
+	case app.None:
+		if s.LookupLifetime == app.None {
+			looked = "; a lookup that finds nothing is not believed"
+		}
+		return "not recognised: an unknown outcome is looked up, and is a dispute if that can't tell" + looked
+	}
+	return "recognised for " + s.KeyLifetime + looked
 }
 
 // access says who may use the API and asynqmon.

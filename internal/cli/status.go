@@ -151,6 +151,18 @@ func attemptsOf(trail []receipts.Receipt) []attempt {
 	return out
 }
 
+// callsOut tells of the calls of a run that have not come back, and what that keeps it from.
+func callsOut(r postadjudication.Status) string {
+	n := len(r.OutstandingCalls)
+	switch {
+	case n == 0:
+		return ""
+	case r.WaitsFor == postadjudication.WaitsForCalls:
+		return fmt.Sprintf(", not called: %d calls have not come back", n)
+	}
+	return ", " + plural(n, "call") + " out"
+}
+
 func showCase(s *screen.Screen, a caseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
@@ -162,6 +174,12 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		rows = append(rows, []string{"dispute", string(a.Lifecycle)})
 	}
 	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s", money(a.Reserved), money(a.Released), money(a.Refunded))})
+	if a.Excess > 0 {
+		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
+	}
+	if a.Breached > 0 {
+		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
+	}
 	if a.UnknownOpen > 0 {
 		rows = append(rows, []string{s.Bad("unknown"), plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
 	}
@@ -179,6 +197,8 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
+		state += callsOut(r)
+		state += pausedBy(r)
 		if n := len(r.Parents); n > 0 {
 			state += ", fork of " + r.Parents[n-1].String()
 		}
@@ -206,6 +226,14 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 	}
 	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by"}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 	return s.Err()
+}
+
+// pausedBy names the circuit breakers that keep a run from being claimed.
+func pausedBy(r postadjudication.Status) (out string) {
+	for _, b := range r.PausedBy {
+		out += fmt.Sprintf(", paused: the circuit breaker of %s for %s is %s since %s (%s)", b.Target, whose(b.Tenant), stateOf(b), b.Since.UTC().Format(time.RFC3339), b.Reason)
+	}
+	return out
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }

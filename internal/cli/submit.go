@@ -43,6 +43,8 @@ type declined struct {
 	Transaction string                 `json:"transaction_receipt_id"`
 	Reply       postadjudication.Reply `json:"reply"`
 	Run         background.RunID       `json:"run_id"`
+	CancelledBy string                 `json:"cancelled_by,omitempty"`
+	Reason      string                 `json:"reason,omitempty"` // why it was cancelled
 }
 
 func (c *command) submit() *cobra.Command {
@@ -59,7 +61,8 @@ func (c *command) submit() *cobra.Command {
 
 generation (1), target, payload and simulate may be left out. A bad line is refused,
 naming line and field, and stops nothing. To submit the same file again is safe:
-what was handed over is answered deduplicated or already_executed. The exit code is
+what was accepted is answered deduplicated, already_executed or superseded, and
+where a person has to act, or has acted, dead_lettered or cancelled. The exit code is
 1 when a line was refused or not accepted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			from, err := c.source(args[0])
@@ -163,7 +166,9 @@ func (h *handed) flush(ctx context.Context, service *postadjudication.Service, c
 			h.Omitted++
 			continue
 		}
-		h.Declined = append(h.Declined, declined{chunk[i].Number, as[i].TransactionReceiptID, answer.Reply, answer.Run})
+		h.Declined = append(h.Declined, declined{
+			Line: chunk[i].Number, Transaction: as[i].TransactionReceiptID, Reply: answer.Reply, Run: answer.Run, CancelledBy: answer.Actor, Reason: answer.Reason,
+		})
 	}
 	return nil
 }
@@ -205,9 +210,13 @@ func (h *handed) show(s *screen.Screen) error {
 		s.Title("Not accepted")
 		rows = nil
 		for _, d := range h.Declined {
-			rows = append(rows, []string{strconv.Itoa(d.Line), string(d.Reply), d.Transaction, d.Run.String()})
+			word := string(d.Reply)
+			if d.CancelledBy != "" {
+				word += " by " + d.CancelledBy + ": " + d.Reason
+			}
+			rows = append(rows, []string{strconv.Itoa(d.Line), word, d.Transaction, d.Run.String()})
 		}
-		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply"}, {Name: "Transaction", Wraps: true}, {Name: "Run in its way"}}, rows)
+		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply", Wraps: true}, {Name: "Transaction", Wraps: true}, {Name: "Run in its way"}}, rows)
 	}
 	if h.Omitted > 0 {
 		s.Text("... and %d more.", h.Omitted)

@@ -68,7 +68,11 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	if err != nil {
 		return err
 	}
-	service, err := c.look(ctx, a.options)
+	service, err := c.opened(ctx, a.options, func(o *app.Options) (postadjudication.Config, error) {
+		config, err := o.Look()
+		config.Unguarded = true // what may have been changed is what is looked for
+		return config, err
+	})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ const (
 	BellBefore    Moment = "bell.before"
 	BellAfter     Moment = "bell.after"
 	CallBefore    Moment = "call.before"
+	CallLast      Moment = "call.last"
 	CallAfter     Moment = "call.after"
 )
 
@@ -18,6 +19,7 @@ const (
 	Open    = "open"       // a case with its first run
 	Escrow  = "escrow"     // an escrow that nobody has named before
 	Correct = "correct"    // another sum of an escrow that no case has used
+	Fold    = "fold"       // the open deltas of escrows are added to their rows
 	Ask     = "ask-cancel" // the mark on a running run
 	Ring    = "ring"       // the number of a bell
 	Enlist  = "enlist"     // a session begins
@@ -25,13 +27,16 @@ const (
 	Bury    = "bury"       // it is declared lost
 	Dismiss = "dismiss"    // it is forgotten
 
-	Brake     = "brake"      // a brake is pulled, eased or released: its transaction commits
-	BrakeStep = "brake-step" // a brake's probe, or the next of what it parked
+	Brake     = "brake"      // a circuit breaker moves: its transaction commits
+	BrakeStep = "brake-step" // what an open circuit breaker lets through
+	BrakeTell = "brake-tell" // a tenant's trail says that a circuit breaker over all tenants opened or closed: its transaction commits
 	Policy    = "policy"     // a family's policy is set: its transaction commits
 	Handler   = "handler"    // a run dies and its letter's handler begins: their transaction commits
 	Key       = "key"        // an access key is made or revoked: its transaction commits
 	KeyUse    = "key-use"    // that a key was used
 	Refusal   = "refusal"    // somebody was refused something: its transaction commits
+	Refused   = "refused"    // a submission was refused by its case: its transaction commits
+	Lookup    = "lookup"     // what is known of asking about letters of unknown outcome
 	Request   = "request"    // a request with an idempotency key begins, is answered, or is dropped
 	Desk      = "desk"       // letters and what was said of them: their transaction commits
 	BulkPlan  = "bulk-plan"  // a bulk plan with its items: its transaction commits

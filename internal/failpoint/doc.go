@@ -10,6 +10,8 @@
 //	bell.before     a bell is about to be put into Redis
 //	bell.after      Redis has answered
 //	call.before     the attempt is on record as started, the executor is about to be called
+//	call.last       all but the last byte of its request may have left, whether the last may
+//	                is about to be asked
 //	call.after      the executor has answered, nothing of it is on record
 //
 // What the journal writes is named by the subtypes of the receipts of a change, so

@@ -5,6 +5,7 @@ package failpoint
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 )
 
@@ -14,7 +15,15 @@ func die() {
 	select {} // the signal is on its way; nothing may happen meanwhile
 }
 
-func freeze() { raise(syscall.SIGSTOP) }
+// freeze returns when the process goes on. The signal stops the process soon, but not
+// before kill returns: without the wait, what is behind the point might still be done.
+func freeze() {
+	goesOn := make(chan os.Signal, 1)
+	signal.Notify(goesOn, syscall.SIGCONT)
+	defer signal.Stop(goesOn)
+	raise(syscall.SIGSTOP)
+	<-goesOn
+}
 
 func raise(sig syscall.Signal) {
 	if err := syscall.Kill(os.Getpid(), sig); err != nil {

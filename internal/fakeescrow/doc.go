@@ -12,7 +12,9 @@
 //	word       what happens                                               money
 //	ok         200                                                        moved
 //	retryable  429                                                        -
+//	later      429, Retry-After: 1                                        -
 //	refused    422                                                        -
+//	funds      422 if the escrow has not that much left, else as ok       moved
 //	hang       no answer until the client goes away                       -
 //	drop       the connection ends without an answer                      moved
 //	late       200, but only after Config.Late                            moved
@@ -22,15 +24,30 @@
 //	lost       the same, before anything was moved                        -
 //
 // A key that was paid answers already_executed at once to every later call, unless
-// the word is dark. After Repair every word is ok.
+// the word is dark.
+//
+// How lookups of its key go is said in payload.lookup in the same form, and where
+// nothing is said there, in Config.Lookup.
+//
+//	word  what happens
+//	ok    what the ledger says
+//	lag   what it said Config.Lag ago, as a replica that is behind does
+//	lie   the opposite of what it says
+//	fail  503
+//
+// After Repair every word is ok, of calls and of lookups.
 //
 // # Ledger
 //
-// Effects are appended to a list and never changed. A key is looked up before it
-// is paid; what an escrow held in its first request bounds what is moved out of
-// it (422 insufficient_funds); a key that comes with another request is refused
-// (422). The judgement recomputes everything from the list of effects alone, so a
-// fault in those guards would show.
+// Effects are appended to a list and never changed. Whatever is asked for under a key
+// that is not known is paid and counted: nothing is refused because an escrow has not
+// that much, or because the transaction was paid before, so that a second payment is
+// seen and not hidden. A known key is paid once, and is refused (422) when it comes with
+// another request. After Config.KeyLifetime, counted from its first call, a key is
+// forgotten: it is looked up as not executed, and paid again when it is called again.
+//
+// Each call and each effect has its time by the service's own clock. The judgement
+// recomputes everything from the list of effects alone.
 //
 // The package may import postadjudication, settlement and the standard library.
 // It must not know of runs, policies or storage: it believes nothing Recourse says.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -34,7 +35,8 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	d := s.ledger.call(key, raw, req, s.config.Now())
+	by := Caller{Worker: r.Header.Get("Chaos-Worker"), Attempt: r.Header.Get("Chaos-Attempt")}
+	d := s.ledger.call(key, raw, req, by, s.config.Now())
 	switch d.hold {
 	case holdForever:
 		s.wait(r, s.config.Hang)
@@ -43,6 +45,10 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // net/http then ends the connection without an answer
 	case holdLate:
 		s.wait(r, s.config.Late)
+	}
+	s.ledger.answered(key, d.call, s.config.Now())
+	if d.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.retryAfter.Seconds())))
 	}
 	if d.refusal != "" {
 		refuse(w, d.status, d.refusal, d.detail)
@@ -57,7 +63,7 @@ func (s *Service) lookup(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "bad_operation_key", "the operation key is not 64 hexadecimal digits")
 		return
 	}
-	effect, paid, dark := s.ledger.paid(key)
+	effect, paid, dark := s.ledger.lookUp(key, s.config.Now())
 	switch {
 	case dark:
 		refuse(w, http.StatusServiceUnavailable, "unavailable", "the escrow service can't say what became of it")

@@ -31,6 +31,18 @@ func (s *Service) Calls(key string) []Call {
 	return nil
 }
 
+// AllCalls lists the POSTs of all operation keys, those of a key in order.
+func (s *Service) AllCalls() map[string][]Call {
+	l := &s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string][]Call, len(l.keys))
+	for key, e := range l.keys {
+		out[key] = slices.Clone(e.calls)
+	}
+	return out
+}
+
 // Totals sums the ledger up.
 type Totals struct {
 	Keys     int              // operation keys that came
@@ -62,46 +74,87 @@ func (s *Service) Totals() Totals {
 	return t
 }
 
-// DoubleEffects counts what must never happen: each effect that is one too many.
-// That is an effect
-//   - of an operation key that has one already,
-//   - that moves more than was asked for, or in another currency,
-//   - of a transaction that was paid the other way,
-//   - of a generation that was paid under another key,
-//   - of a transaction that an earlier generation paid in full.
-//
-// A higher generation may pay again where a lower one moved a part only.
-func (s *Service) DoubleEffects() int {
+// Wrong is an effect that must never be, and why.
+type Wrong struct {
+	Why string
+	Effect
+}
+
+// Why an effect is wrong. The first that applies is told.
+const (
+	SameKey      = "its operation key was paid before"
+	OverAsked    = "it moves more than was asked for, or in another currency"
+	BothWays     = "its transaction was paid the other way before"
+	SameDecision = "its decision was paid before, under another operation key"
+	PaidInFull   = "its transaction was paid in full before"
+	OlderAfter   = "a later generation of its transaction was paid before"
+	OverHeld     = "its escrow has paid out more than it holds"
+)
+
+// Wrongs lists each effect that is one too many, in order: by operation key, by
+// decision (tenant, transaction, outcome and generation), by transaction, and by
+// escrow. A higher generation may pay again where a lower one moved a part only.
+func (s *Service) Wrongs() []Wrong {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return doubles(l.effects)
+	return wrongs(l.effects)
 }
 
-func doubles(effects []Effect) int {
+// DoubleEffects counts the effects that are one too many; see Wrongs.
+func (s *Service) DoubleEffects() int { return len(s.Wrongs()) }
+
+func wrongs(effects []Effect) (out []Wrong) {
 	type transaction struct{ tenant, id string }
 	keys := map[string]bool{}
 	before := map[transaction][]Effect{}
-	n := 0
+	escrows := map[escrow]*holding{}
 	for _, e := range effects {
-		t := transaction{e.Tenant, e.TransactionReceiptID}
-		excess := e.Moved.Minor > e.Asked.Minor || e.Moved.Currency != e.Asked.Currency
-		again := slices.ContainsFunc(before[t], func(b Effect) bool { return conflicts(b, e) })
-		if keys[e.OperationKey] || excess || again {
-			n++
+		t, from := transaction{e.Tenant, e.TransactionReceiptID}, escrow{e.Tenant, e.EscrowReference}
+		if escrows[from] == nil {
+			escrows[from] = &holding{held: e.Held}
+		}
+		h := escrows[from]
+		h.moved += e.Moved.Minor
+		why := ""
+		switch {
+		case keys[e.OperationKey]:
+			why = SameKey
+		case e.Moved.Minor > e.Asked.Minor || e.Moved.Currency != e.Asked.Currency:
+			why = OverAsked
+		default:
+			for _, b := range before[t] {
+				if why = conflict(b, e); why != "" {
+					break
+				}
+			}
+		}
+		if why == "" && h.moved > h.held.Minor && h.held.Minor > 0 {
+			why = OverHeld
+		}
+		if why != "" {
+			out = append(out, Wrong{why, e})
 		}
 		keys[e.OperationKey] = true
 		before[t] = append(before[t], e)
 	}
-	return n
+	return out
 }
 
-// conflicts reports whether the later effect must not be, given an earlier one of
-// the same transaction.
-func conflicts(earlier, later Effect) bool {
-	return earlier.Outcome != later.Outcome ||
-		earlier.Generation == later.Generation ||
-		full(earlier)
+// conflict tells why the later effect must not be, given an earlier one of the same
+// transaction.
+func conflict(earlier, later Effect) string {
+	switch {
+	case earlier.Outcome != later.Outcome:
+		return BothWays
+	case earlier.Generation == later.Generation:
+		return SameDecision
+	case full(earlier):
+		return PaidInFull
+	case earlier.Generation > later.Generation:
+		return OlderAfter
+	}
+	return ""
 }
 
 func full(e Effect) bool { return e.Moved == e.Asked }

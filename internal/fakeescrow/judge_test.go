@@ -1,6 +1,7 @@
 package fakeescrow
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -12,8 +13,8 @@ func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
 	usd := func(n int64) settlement.Money { return settlement.Money{Minor: n, Currency: "USD"} }
 	paid := func(key, tx string, outcome settlement.Outcome, generation, asked, moved int64) Effect {
 		return Effect{
-			OperationKey: key, Tenant: "t", TransactionReceiptID: tx, Outcome: outcome,
-			Generation: generation, Asked: usd(asked), Moved: usd(moved),
+			OperationKey: key, Tenant: "t", TransactionReceiptID: tx, EscrowReference: "esc_" + tx, Outcome: outcome,
+			Generation: generation, Asked: usd(asked), Held: usd(30), Moved: usd(moved),
 		}
 	}
 	a := paid("a", "1", "release", 1, 10, 10)
@@ -22,28 +23,38 @@ func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
 	foreign.OperationKey, foreign.Tenant = "b", "u"
 	euro := a
 	euro.Moved.Currency = "EUR"
+	elsewhere := func(e Effect, escrow string) Effect { e.EscrowReference = escrow; return e }
 	for name, tc := range map[string]struct {
 		effects []Effect
-		want    int
+		want    []string
 	}{
-		"nothing":                              {nil, 0},
-		"once":                                 {[]Effect{a}, 0},
-		"two transactions":                     {[]Effect{a, paid("b", "2", "refund", 1, 10, 10)}, 0},
-		"two tenants":                          {[]Effect{a, foreign}, 0},
-		"a part, then a higher generation":     {[]Effect{part, paid("b", "1", "release", 2, 5, 5)}, 0},
-		"one key twice":                        {[]Effect{a, a}, 1},
-		"one key three times":                  {[]Effect{part, part, part}, 2},
-		"one key for two transactions":         {[]Effect{a, paid("a", "2", "release", 1, 10, 10)}, 1},
-		"both ways":                            {[]Effect{part, paid("b", "1", "refund", 2, 5, 5)}, 1},
-		"one generation under two keys":        {[]Effect{part, paid("b", "1", "release", 1, 10, 5)}, 1},
-		"again after it was paid in full":      {[]Effect{a, paid("b", "1", "release", 2, 10, 10)}, 1},
-		"a part, in full, and again":           {[]Effect{part, paid("b", "1", "release", 2, 5, 5), paid("c", "1", "release", 3, 5, 5)}, 1},
-		"more than was asked":                  {[]Effect{paid("a", "1", "release", 1, 10, 11)}, 1},
-		"in another currency than was asked":   {[]Effect{euro}, 1},
-		"interleaved with others, still found": {[]Effect{a, paid("b", "2", "release", 1, 1, 1), a}, 1},
+		"nothing":                              {nil, nil},
+		"once":                                 {[]Effect{a}, nil},
+		"two transactions":                     {[]Effect{a, paid("b", "2", "refund", 1, 10, 10)}, nil},
+		"two tenants":                          {[]Effect{a, foreign}, nil},
+		"a part, then a higher generation":     {[]Effect{part, paid("b", "1", "release", 2, 5, 5)}, nil},
+		"one key twice":                        {[]Effect{a, a}, []string{SameKey}},
+		"one key three times":                  {[]Effect{part, part, part}, []string{SameKey, SameKey}},
+		"one key for two transactions":         {[]Effect{a, paid("a", "2", "release", 1, 10, 10)}, []string{SameKey}},
+		"both ways":                            {[]Effect{part, paid("b", "1", "refund", 2, 5, 5)}, []string{BothWays}},
+		"one generation under two keys":        {[]Effect{part, paid("b", "1", "release", 1, 10, 5)}, []string{SameDecision}},
+		"again after it was paid in full":      {[]Effect{a, paid("b", "1", "release", 2, 10, 10)}, []string{PaidInFull}},
+		"a part, in full, and again":           {[]Effect{part, paid("b", "1", "release", 2, 5, 5), paid("c", "1", "release", 3, 5, 5)}, []string{PaidInFull}},
+		"an older generation after the newer":  {[]Effect{paid("b", "1", "release", 2, 10, 5), part}, []string{OlderAfter}},
+		"more than was asked":                  {[]Effect{paid("a", "1", "release", 1, 10, 11)}, []string{OverAsked}},
+		"in another currency than was asked":   {[]Effect{euro}, []string{OverAsked}},
+		"interleaved with others, still found": {[]Effect{a, paid("b", "2", "release", 1, 1, 1), a}, []string{SameKey}},
+		"an escrow that holds enough": {[]Effect{
+			elsewhere(paid("a", "1", "release", 1, 15, 15), "s"), elsewhere(paid("b", "2", "refund", 1, 15, 15), "s")}, nil},
+		"an escrow that holds less": {[]Effect{
+			elsewhere(paid("a", "1", "release", 1, 15, 15), "s"), elsewhere(paid("b", "2", "refund", 1, 16, 16), "s")}, []string{OverHeld}},
 	} {
-		if got := doubles(tc.effects); got != tc.want {
-			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		var got []string
+		for _, w := range wrongs(tc.effects) {
+			got = append(got, w.Why)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Effect struct {
 	Outcome              settlement.Outcome
 	Generation           int64
 	Asked                settlement.Money
+	Held                 settlement.Money // by the escrow, as the request says
 	Moved                settlement.Money
 	Reference            string
 	At                   time.Time
@@ -27,13 +28,28 @@ type Effect struct {
 
 // Call is one POST of an operation key.
 type Call struct {
-	At     time.Time
-	Word   string // what it was asked to simulate; empty when the key came with another request
-	Status int    // of the answer; 0 when none is given
+	At       time.Time
+	Answered time.Time // when its answer was about to be written; zero when none was
+	Word     string    // what it was asked to simulate; empty when the key came with another request
+	Status   int       // of the answer; 0 when none is given
+	By       Caller
+
+	RetryAfter time.Duration // that the answer asked for
+}
+
+// Caller is what a call says of whom it comes from, in headers of these names. The service
+// only keeps it.
+type Caller struct {
+	Worker  string // Chaos-Worker
+	Attempt string // Chaos-Attempt
 }
 
 // ledger is the service's memory.
 type ledger struct {
+	lifetime time.Duration // of keys; 0 means for ever
+	lookup   string        // the word of lookups of which a request says nothing
+	lag      time.Duration
+
 	mu      sync.Mutex
 	mended  bool
 	effects []Effect // append-only
@@ -41,25 +57,29 @@ type ledger struct {
 	escrows map[escrow]*holding
 }
 
-// entry is what is known of one operation key.
+// entry is what is known of one operation key, and how often it was asked about.
 type entry struct {
-	first []byte // the request it came with
-	calls []Call
-	taken int  // words used up
-	paid  int  // index of its effect plus 1
-	dark  bool // nobody is told of it, until the repair
+	calls  []Call
+	taken  int      // words used up
+	words  []string // of lookups, by its first request
+	looked int      // words of lookups used up
+
+	first []byte    // the request that it came with
+	known time.Time // since when
+	paid  int       // index of its effect plus 1
+	dark  bool      // nobody is told of it, until the repair
 }
 
 type escrow struct{ tenant, reference string }
 
-// holding bounds what is moved out of an escrow.
+// holding is what an escrow held at first, and what has left it.
 type holding struct {
 	held  settlement.Money
 	moved int64
 }
 
-func newLedger() ledger {
-	return ledger{keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
+func newLedger(c Config) ledger {
+	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrow]*holding{}}
 }
 
 // hold says how a call that has been decided is kept from its client.
@@ -77,24 +97,32 @@ type decision struct {
 	hold            hold
 	status          int
 	refusal, detail string
+	retryAfter      time.Duration
 	effect          Effect
 	told            string
+	call            int // its number under its key, from 0
 }
 
 // call decides one POST and moves the money, if any, at once.
-func (l *ledger) call(key string, raw []byte, r request, now time.Time) decision {
+func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Time) decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.keys[key]
 	if e == nil {
-		e = &entry{first: bytes.Clone(raw)}
+		e = &entry{words: r.lookups}
 		l.keys[key] = e
+	}
+	if l.forgot(e, now) {
+		e.first, e.paid, e.dark = nil, 0, false
+	}
+	if e.first == nil {
+		e.first, e.known = bytes.Clone(raw), now
 	}
 	id := escrow{r.Tenant, r.EscrowReference}
 	if l.escrows[id] == nil {
 		l.escrows[id] = &holding{held: r.Held}
 	}
-	c := Call{At: now}
+	c := Call{At: now, By: by}
 	d := decision{
 		status: http.StatusUnprocessableEntity, refusal: "idempotency_key_reused",
 		detail: "idempotency key reused with another request",
@@ -104,9 +132,14 @@ func (l *ledger) call(key string, raw []byte, r request, now time.Time) decision
 		e.taken++
 		d = l.decide(key, e, r, c.Word, now)
 	}
-	c.Status = d.status
+	c.Status, c.RetryAfter, d.call = d.status, d.retryAfter, len(e.calls)
 	e.calls = append(e.calls, c)
 	return d
+}
+
+// forgot reports whether a key is too old at a time to be remembered then.
+func (l *ledger) forgot(e *entry, at time.Time) bool {
+	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(l.lifetime))
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
@@ -114,25 +147,21 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 		word = wordOK
 	}
 	if e.dark = word == wordDark || word == wordLost; e.dark {
-		return l.keepDark(key, e, r, word, now)
+		if word == wordDark && e.paid == 0 {
+			l.pay(key, e, r, word, now)
+		}
+		return decision{hold: holdDrop}
 	}
 	if e.paid > 0 {
 		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "already_executed"}
 	}
-	switch word {
-	case wordRetryable:
-		return decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy"}
-	case wordRefused:
-		return decision{
-			status: http.StatusUnprocessableEntity, refusal: "payee_blocked",
-			detail: "the payee of " + r.EscrowReference + " can't receive payments",
-		}
-	case wordHang:
-		return decision{hold: holdForever}
-	}
-	if refused := l.pay(key, e, r, word, now); refused != nil {
+	if refused := l.refuse(r, word); refused != nil {
 		return *refused
 	}
+	if word == wordHang {
+		return decision{hold: holdForever}
+	}
+	l.pay(key, e, r, word, now)
 	d := decision{status: http.StatusOK, effect: l.effects[e.paid-1], told: "executed"}
 	switch word {
 	case wordDrop:
@@ -143,60 +172,113 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 	return d
 }
 
-// keepDark answers nothing, whether or not it pays.
-func (l *ledger) keepDark(key string, e *entry, r request, word string, now time.Time) decision {
-	if word == wordDark && e.paid == 0 {
-		if refused := l.pay(key, e, r, word, now); refused != nil {
-			return *refused
+// refuse answers the words that refuse; nil when the word is none of them.
+func (l *ledger) refuse(r request, word string) *decision {
+	switch word {
+	case wordRetryable:
+		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy"}
+	case wordLater:
+		return &decision{status: http.StatusTooManyRequests, refusal: "busy", detail: "the escrow service is busy", retryAfter: time.Second}
+	case wordRefused:
+		return &decision{
+			status: http.StatusUnprocessableEntity, refusal: "payee_blocked",
+			detail: "the payee of " + r.EscrowReference + " can't receive payments",
 		}
+	case wordFunds:
+		return l.short(r)
 	}
-	return decision{hold: holdDrop}
+	return nil
 }
 
-// pay appends the effect, or says why not.
-func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time) *decision {
+// short refuses what an escrow has not left, by what it held in its first request; nil
+// when there is enough.
+func (l *ledger) short(r request) *decision {
 	h := l.escrows[escrow{r.Tenant, r.EscrowReference}]
-	moved := r.Amount
-	if word == wordPartial {
-		moved.Minor -= moved.Minor / 2
-	}
-	if moved.Currency != h.held.Currency {
+	switch {
+	case r.Amount.Currency != h.held.Currency:
 		return &decision{
 			status: http.StatusUnprocessableEntity, refusal: "currency_mismatch",
-			detail: fmt.Sprintf("%s holds %s, not %s", r.EscrowReference, h.held.Currency, moved.Currency),
+			detail: fmt.Sprintf("%s holds %s, not %s", r.EscrowReference, h.held.Currency, r.Amount.Currency),
 		}
-	}
-	if moved.Minor > h.held.Minor-h.moved {
+	case r.Amount.Minor > h.held.Minor-h.moved:
 		return &decision{
 			status: http.StatusUnprocessableEntity, refusal: "insufficient_funds",
 			detail: fmt.Sprintf("%s has %d left of %d", r.EscrowReference, h.held.Minor-h.moved, h.held.Minor),
 		}
 	}
-	h.moved += moved.Minor
-	l.effects = append(l.effects, Effect{
-		OperationKey: key, Tenant: r.Tenant, TransactionReceiptID: r.TransactionReceiptID,
-		EscrowReference: r.EscrowReference, Outcome: r.Outcome, Generation: r.Generation,
-		Asked: r.Amount, Moved: moved, At: now,
-		Reference: fmt.Sprintf("eff_%08d_%s", len(l.effects)+1, key[:8]),
-	})
-	e.paid = len(l.effects)
 	return nil
 }
 
-// paid finds the effect of a key. Of a dark key nobody can say.
-func (l *ledger) paid(key string) (effect Effect, paid, dark bool) {
+// pay appends the effect.
+func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time) {
+	moved := r.Amount
+	if word == wordPartial {
+		moved.Minor -= moved.Minor / 2
+	}
+	l.escrows[escrow{r.Tenant, r.EscrowReference}].moved += moved.Minor
+	l.effects = append(l.effects, Effect{
+		OperationKey: key, Tenant: r.Tenant, TransactionReceiptID: r.TransactionReceiptID,
+		EscrowReference: r.EscrowReference, Outcome: r.Outcome, Generation: r.Generation,
+		Asked: r.Amount, Held: r.Held, Moved: moved, At: now,
+		Reference: fmt.Sprintf("eff_%08d_%s", len(l.effects)+1, key[:8]),
+	})
+	e.paid = len(l.effects)
+}
+
+// answered keeps when a call was about to be answered.
+func (l *ledger) answered(key string, call int, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[key].calls[call].Answered = now
+}
+
+// lookUp tells what a lookup of a key is told: its effect, that there is none, or that
+// nobody can say.
+func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.keys[key]
-	switch {
-	case e == nil:
-		return Effect{}, false, false
-	case e.dark && !l.mended:
-		return Effect{}, false, true
-	case e.paid > 0:
-		return l.effects[e.paid-1], true, false
+	if e == nil {
+		return Effect{}, false, !l.mended && l.lookup == wordFail
 	}
-	return Effect{}, false, false
+	word, as := l.lookup, now
+	if len(e.words) > 0 {
+		word = wordAt(e.words, e.looked)
+		e.looked++
+	}
+	if l.mended {
+		word = wordOK
+	}
+	if word == wordLag {
+		as = now.Add(-l.lag)
+	}
+	effect, paid = l.paidBy(e, as)
+	switch {
+	case word == wordFail, e.dark && !l.mended && !l.forgot(e, as):
+		return Effect{}, false, true
+	case word == wordLie && paid:
+		return Effect{}, false, false
+	case word == wordLie:
+		return l.invented(key, e), true, false
+	}
+	return effect, paid, false
+}
+
+// paidBy is the effect of a key as it was known at a time.
+func (l *ledger) paidBy(e *entry, at time.Time) (Effect, bool) {
+	if e.paid == 0 || l.forgot(e, at) || l.effects[e.paid-1].At.After(at) {
+		return Effect{}, false
+	}
+	return l.effects[e.paid-1], true
+}
+
+// invented is the effect of which a lookup lies: all that was asked for.
+func (l *ledger) invented(key string, e *entry) Effect {
+	r, err := parseRequest(e.first)
+	if err != nil {
+		return Effect{}
+	}
+	return Effect{OperationKey: key, Moved: r.Amount, Reference: "eff_invented_" + key[:8]}
 }
 
 func (l *ledger) repair() {

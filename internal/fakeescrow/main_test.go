@@ -42,6 +42,8 @@ type ask struct {
 	amount   int64
 	held     int64
 	simulate string // JSON
+	outcome  string
+	lookup   string // JSON
 }
 
 func (a ask) call() postadjudication.Call {
@@ -54,6 +56,12 @@ func (a ask) call() postadjudication.Call {
 	if a.held == 0 {
 		a.held = 10000
 	}
+	if a.outcome == "" {
+		a.outcome = "release"
+	}
+	if a.lookup == "" {
+		a.lookup = "null"
+	}
 	if a.simulate == "" {
 		a.simulate = `"ok"`
 	}
@@ -61,9 +69,9 @@ func (a ask) call() postadjudication.Call {
 		OperationKey: postadjudication.OperationKey(sha256.Sum256([]byte(a.name))),
 		Amount:       settlement.Money{Minor: a.amount, Currency: "USD"},
 		Request: fmt.Appendf(nil, `{"adjudication_id":"adj_1","amount":{"currency":"USD","minor":%d},"escrow_reference":%q,`+
-			`"generation":1,"held":{"currency":"USD","minor":%d},"outcome":"release","payload":{"simulate":%s},`+
+			`"generation":1,"held":{"currency":"USD","minor":%d},"outcome":%q,"payload":{"lookup":%s,"simulate":%s},`+
 			`"submission_receipt_id":"sub_1","tenant":"northwind","transaction_receipt_id":%q}`,
-			a.amount, a.escrow, a.held, a.simulate, "txr_"+a.name),
+			a.amount, a.escrow, a.held, a.outcome, a.lookup, a.simulate, "txr_"+a.name),
 	}
 }
 

@@ -22,9 +22,22 @@ const (
 	wordPartial   = "partial"
 	wordDark      = "dark"
 	wordLost      = "lost"
+	wordLater     = "later"
+	wordFunds     = "funds"
 )
 
-var known = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial, wordDark, wordLost}
+// The words of payload.lookup, beside ok.
+const (
+	wordLag  = "lag"
+	wordLie  = "lie"
+	wordFail = "fail"
+)
+
+var (
+	callWords = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial, wordDark, wordLost,
+		wordLater, wordFunds}
+	lookupWords = []string{wordOK, wordLag, wordLie, wordFail}
+)
 
 // request is what an execution asks for. Members that only Recourse cares about
 // are not read.
@@ -38,7 +51,8 @@ type request struct {
 	Held                 settlement.Money   `json:"held"`
 	Payload              json.RawMessage    `json:"payload"`
 
-	words []string
+	words   []string
+	lookups []string // nil when it says nothing of them
 }
 
 func parseRequest(raw []byte) (request, error) {
@@ -54,8 +68,17 @@ func parseRequest(raw []byte) (request, error) {
 	case r.Amount.Minor < 1 || r.Amount.Currency == "":
 		return r, errors.New("amount is not a positive amount of a currency")
 	}
+	var p struct {
+		Lookup json.RawMessage `json:"lookup"`
+	}
+	if json.Unmarshal(r.Payload, &p) != nil {
+		p.Lookup = nil
+	}
 	words, err := parseWords(r.Payload)
 	r.words = words
+	if err == nil {
+		r.lookups, err = parseList("lookup", p.Lookup, lookupWords)
+	}
 	return r, err
 }
 
@@ -65,24 +88,33 @@ func parseWords(payload json.RawMessage) ([]string, error) {
 	var p struct {
 		Simulate json.RawMessage `json:"simulate"`
 	}
-	if json.Unmarshal(payload, &p) != nil || len(p.Simulate) == 0 || string(p.Simulate) == "null" {
-		return []string{wordOK}, nil
+	if json.Unmarshal(payload, &p) != nil {
+		p.Simulate = nil
+	}
+	words, err := parseList("simulate", p.Simulate, callWords)
+	if len(words) == 0 {
+		words = []string{wordOK}
+	}
+	return words, err
+}
+
+// parseList reads words out of a member of a payload; none when it is not there.
+func parseList(member string, raw json.RawMessage, known []string) ([]string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
 	}
 	var words []string
 	var line string
-	if json.Unmarshal(p.Simulate, &line) == nil {
+	if json.Unmarshal(raw, &line) == nil {
 		words = strings.Split(line, ",")
-	} else if err := json.Unmarshal(p.Simulate, &words); err != nil {
-		return nil, errors.New("payload.simulate is neither words nor a list of words")
+	} else if err := json.Unmarshal(raw, &words); err != nil {
+		return nil, fmt.Errorf("payload.%s is neither words nor a list of words", member)
 	}
 	for i, w := range words {
 		words[i] = strings.TrimSpace(w)
 		if !slices.Contains(known, words[i]) {
-			return nil, fmt.Errorf("payload.simulate has %q", words[i])
+			return nil, fmt.Errorf("payload.%s has %q", member, words[i])
 		}
-	}
-	if len(words) == 0 {
-		words = []string{wordOK}
 	}
 	return words, nil
 }

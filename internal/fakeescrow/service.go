@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,10 +18,15 @@ type Config struct {
 	Late time.Duration    // how long after it paid a late call is answered; 0 means 600ms
 	Hang time.Duration    // how long a hanging call is held at most; 0 means until its client goes away
 	Now  func() time.Time // nil means time.Now
+
+	KeyLifetime time.Duration // how long after its first call a key is forgotten; 0 means never
+	Lookup      string        // the word of lookups of which the request says nothing; "" means ok
+	Lag         time.Duration // how far behind a lookup is that lags; 0 means 1s
 }
 
 const (
 	defaultLate = 600 * time.Millisecond
+	defaultLag  = time.Second
 	headerLimit = 10 * time.Second
 )
 
@@ -36,8 +42,17 @@ type Service struct {
 
 // Start listens. The service answers when Start returns.
 func Start(c Config) (*Service, error) {
-	if c.Late < 0 || c.Hang < 0 {
+	if c.Late < 0 || c.Hang < 0 || c.KeyLifetime < 0 || c.Lag < 0 {
 		return nil, errors.New("fakeescrow: a duration is negative")
+	}
+	if c.Lookup == "" {
+		c.Lookup = wordOK
+	}
+	if !slices.Contains(lookupWords, c.Lookup) {
+		return nil, fmt.Errorf("fakeescrow: there is no lookup %q", c.Lookup)
+	}
+	if c.Lag == 0 {
+		c.Lag = defaultLag
 	}
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:0"
@@ -53,7 +68,7 @@ func Start(c Config) (*Service, error) {
 		return nil, fmt.Errorf("fakeescrow: %w", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	s := &Service{config: c, ledger: newLedger(), url: "http://" + l.Addr().String(), end: end}
+	s := &Service{config: c, ledger: newLedger(c), url: "http://" + l.Addr().String(), end: end}
 	s.server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerLimit,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ func TestEachWordBehavesAsTheTableSays(t *testing.T) {
 	}{
 		`"ok"`:                                 {[]seen{paid, paid}, all, []int{200, 200}},
 		`null`:                                 {[]seen{paid}, all, []int{200}},
+		`["later","ok"]`:                       {[]seen{busy, paid}, all, []int{429, 200}},
 		`["retryable","ok"]`:                   {[]seen{busy, paid, paid}, all, []int{429, 200, 200}},
 		`"retryable, retryable, ok"`:           {[]seen{busy, busy, paid}, all, []int{429, 429, 200}},
 		`"retryable"`:                          {[]seen{busy, busy, busy}, 0, []int{429, 429, 429}},
@@ -179,7 +181,7 @@ func TestAKeyIsNotTakenForAnotherRequest(t *testing.T) {
 	}
 }
 
-func TestNoMoreLeavesAnEscrowThanItHeldAtFirst(t *testing.T) {
+func TestACaseMayAskForItsFundsToBeChecked(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{})
 	e := executor(t, s)
@@ -194,12 +196,111 @@ func TestNoMoreLeavesAnEscrowThanItHeldAtFirst(t *testing.T) {
 		{ask{name: "e", escrow: "esc", amount: 1}, "not_executed"},
 		{ask{name: "f", escrow: "other", amount: 1}, "executed"},
 	} {
+		tc.ask.simulate = `"funds"`
 		if a := e.Execute(t.Context(), tc.ask.call()); a.Class != tc.want {
 			t.Errorf("%s: %+v, want %s", tc.ask.name, a, tc.want)
 		}
 	}
-	if got := s.Totals().Released["USD"]; got != 10001 {
-		t.Errorf("moved %d", got)
+	if got := s.Totals().Released["USD"]; got != 10001 || s.DoubleEffects() != 0 {
+		t.Errorf("moved %d, %d double", got, s.DoubleEffects())
+	}
+}
+
+// A service that refused for lack of funds would hide every second payment of a case
+// that was to pay out all that is held.
+func TestWhateverIsAskedUnderANewKeyIsPaidAndCounted(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	e := executor(t, s)
+	var want []string
+	for i, outcome := range []string{"release", "refund", "release"} {
+		c := ask{name: "a", escrow: "esc", amount: 10000, outcome: outcome}.call()
+		c.OperationKey[0] ^= byte(i)
+		if a := e.Execute(t.Context(), c); a.Class != "executed" || a.Moved != 10000 {
+			t.Errorf("key %d: %+v", i, a)
+		}
+	}
+	want = []string{BothWays, SameDecision}
+	var got []string
+	for _, w := range s.Wrongs() {
+		got = append(got, w.Why)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("wrongs (-want +got):\n%s", d)
+	}
+}
+
+// A clock that the test sets.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() time.Time       { return noon().Add(time.Duration(c.at.Load())) }
+func (c *clock) set(at time.Duration) { c.at.Store(int64(at)) }
+
+func TestAForgottenKeyLooksUpAsNotExecutedAndPaysAgain(t *testing.T) {
+	t.Parallel()
+	var now clock
+	s := start(t, Config{Now: now.now, KeyLifetime: time.Minute})
+	e := executor(t, s)
+	c := ask{name: "a"}.call()
+	for at, want := range []struct {
+		class   postadjudication.Class
+		effects int
+	}{{"executed", 1}, {"executed", 1}, {"not_executed", 2}} {
+		now.set(time.Duration(at) * 30 * time.Second)
+		if at == 0 {
+			e.Execute(t.Context(), c)
+		}
+		if a := e.Lookup(t.Context(), c); a.Class != want.class {
+			t.Errorf("after %d halves: %+v", at, a)
+		}
+		if a := e.Execute(t.Context(), c); a.Class != "executed" || len(s.Effects()) != want.effects {
+			t.Errorf("after %d halves: %+v, %d effects", at, a, len(s.Effects()))
+		}
+	}
+	if w := s.Wrongs(); len(w) != 1 || w[0].Why != SameKey || !w[0].At.Equal(noon().Add(time.Minute)) {
+		t.Errorf("%+v", w)
+	}
+	calls := s.Calls(c.OperationKey.String())
+	if len(calls) != 4 || calls[3].At.Sub(calls[0].At) != time.Minute || !calls[3].Answered.Equal(calls[3].At) {
+		t.Errorf("%+v", calls)
+	}
+}
+
+func TestLookupsLagLieAndFailAsTheyAreTold(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config Config
+		ask    ask
+		want   []postadjudication.Class // at once, after 2s, after 4s
+	}{
+		"honest":                {Config{}, ask{}, []postadjudication.Class{"executed", "executed", "executed"}},
+		"a replica":             {Config{Lookup: "lag", Lag: 3 * time.Second}, ask{}, []postadjudication.Class{"not_executed", "not_executed", "executed"}},
+		"a replica for one key": {Config{Lag: time.Second}, ask{lookup: `"lag"`}, []postadjudication.Class{"not_executed", "executed", "executed"}},
+		"in turn":               {Config{}, ask{lookup: `"fail, lie, ok"`}, []postadjudication.Class{"unknown", "not_executed", "executed"}},
+		"a lie of what was not": {Config{Lookup: "lie"}, ask{simulate: `"refused"`}, []postadjudication.Class{"executed", "executed", "executed"}},
+		"failing":               {Config{Lookup: "fail"}, ask{}, []postadjudication.Class{"unknown", "unknown", "unknown"}},
+	} {
+		var now clock
+		tc.config.Now = now.now
+		s := start(t, tc.config)
+		e := executor(t, s)
+		tc.ask.name = "a"
+		c := tc.ask.call()
+		e.Execute(t.Context(), c)
+		for i, want := range tc.want {
+			now.set(time.Duration(i) * 2 * time.Second)
+			if a := e.Lookup(t.Context(), c); a.Class != want {
+				t.Errorf("%s, lookup %d: %+v, want %s", name, i+1, a, want)
+			}
+		}
+		s.Repair()
+		paid := len(s.Effects()) > 0
+		if a := e.Lookup(t.Context(), c); (a.Class == "executed") != paid {
+			t.Errorf("%s, after the repair: %+v", name, a)
+		}
+	}
+	if _, err := Start(Config{Lookup: "guess"}); err == nil {
+		t.Error("a word that is none was taken")
 	}
 }
 
@@ -224,7 +325,7 @@ func TestManyCallsOfOneKeyAtOnceMoveItsMoneyOnce(t *testing.T) {
 	want := Effect{
 		OperationKey: c.OperationKey.String(), Tenant: "northwind", TransactionReceiptID: "txr_a",
 		EscrowReference: "esc_a", Outcome: "release", Generation: 1,
-		Asked: settlement.Money{Minor: 2501, Currency: "USD"}, Moved: settlement.Money{Minor: 2501, Currency: "USD"},
+		Asked: settlement.Money{Minor: 2501, Currency: "USD"}, Held: settlement.Money{Minor: 10000, Currency: "USD"}, Moved: settlement.Money{Minor: 2501, Currency: "USD"},
 		Reference: "eff_00000001_" + c.OperationKey.String()[:8], At: effects[0].At, Calls: 32,
 	}
 	if d := cmp.Diff(want, effects[0]); d != "" {

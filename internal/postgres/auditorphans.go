@@ -29,10 +29,16 @@ UNION ALL
 UNION ALL
 (SELECT 'run ' || r.id, 'operation ' || encode(r.operation_key, 'hex') FROM recourse.runs r
  WHERE r.tenant = $1 AND r.operation_key IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.operations o WHERE o.key = r.operation_key AND o.case_id = r.case_id) LIMIT 1)
+UNION ALL
+(SELECT 'delta ' || d.delta || ' of case ' || d.case_id, 'escrow ' || d.escrow_id FROM recourse.escrow_deltas d JOIN recourse.escrows e ON e.id = d.escrow_id
+ WHERE e.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = d.case_id AND c.escrow_id = d.escrow_id AND c.tenant = e.tenant) LIMIT 1)
+UNION ALL
+(SELECT 'run ' || r.id || ', which is running,', 'session ' || coalesce(r.session_id::text, 'none') FROM recourse.runs r
+ WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id) LIMIT 1)
 LIMIT 1`
 
-// Orphan finds a run of a tenant without its case or its operation, or a case without its
-// escrow or its present run; nil when there is none.
+// Orphan finds a run of a tenant without its case, its operation or, while it is running, its session, a case without its
+// escrow or its present run, or a delta of an escrow without its case; nil when there is none.
 func (j *Journal) Orphan(ctx context.Context, tenant string) (*Orphan, error) {
 	var found Orphan
 	err := j.reads.QueryRowContext(ctx, orphanSQL, tenant).Scan(&found.What, &found.Misses)

@@ -10,10 +10,12 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-const waitingSQL = `
+const waitingColumns = `
 SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.bell, r.due_at
-FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
-  AND NOT ` + parkedSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
+`
+
+const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
+  AND NOT ` + pausedSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
 
 type waitingRow struct {
 	ID      uuid.UUID `db:"id"`
@@ -29,13 +31,18 @@ type waitingRow struct {
 	DueAt   time.Time `db:"due_at"`
 }
 
-// Waiting lists runs that wait, are due and are not parked, oldest first, strictly after the
+// Waiting lists runs that wait, are due and are not paused, oldest first, strictly after the
 // cursor: of each what it takes to ring for it. See background.Ledger.
 func (j *Journal) Waiting(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
+	return j.waiting(ctx, waitingSQL, due, after.DueAt, after.ID.String(), limit)
+}
+
+// waiting reads what it takes to notify.
+func (j *Journal) waiting(ctx context.Context, text string, args ...any) ([]background.Run, error) {
 	var rows []waitingRow
-	if err := j.reads.SelectContext(ctx, &rows, waitingSQL, due, after.DueAt, after.ID.String(), limit); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, text, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Run, len(rows))
@@ -85,15 +92,4 @@ func (j *Journal) Ring(ctx context.Context, rs []background.Run) ([]background.R
 	}
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Ring)
 	return out, res.Err()
-}
-
-func runs(ss []Snapshot, err error) ([]background.Run, error) {
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	out := make([]background.Run, len(ss))
-	for i, s := range ss {
-		out[i] = s.Run
-	}
-	return out, nil
 }

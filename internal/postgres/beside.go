@@ -18,15 +18,22 @@ type Beside interface {
 	point() string
 }
 
-// together writes a change and what is beside it in one commit. It waits for locks
-// as long as its lane does.
-func (j *Journal) together(ctx context.Context, s *sealed) (v verdict, err error) {
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+// together writes a change and what is beside it in one commit, on a connection of a
+// lane, by either form of the statement.
+func (j *Journal) together(ctx context.Context, l *lane, text string, s *sealed) (v verdict, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
+	defer cancel()
+	defer j.announce()
+	if s.Beside == nil {
+		vs, err := applyMoves(ctx, l.db, text, []*sealed{s})
+		return verdictOf(vs), err
+	}
+	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return lost, err
 	}
 	defer func() { err = errors.Join(err, rollback(tx)) }()
-	vs, err := applyMoves(ctx, tx, waiting(moveSQL), []*sealed{s})
+	vs, err := applyMoves(ctx, tx, text, []*sealed{s})
 	if err != nil || vs[0] != written {
 		return verdictOf(vs), err
 	}
@@ -40,15 +47,6 @@ func (j *Journal) together(ctx context.Context, s *sealed) (v verdict, err error
 		return lost, err
 	}
 	return written, nil
-}
-
-// writeAlone writes one change, on its own connection.
-func (j *Journal) writeAlone(ctx context.Context, s *sealed) (verdict, error) {
-	if s.Beside != nil {
-		return j.together(ctx, s)
-	}
-	vs, err := applyMoves(ctx, j.moveLane.db, waiting(moveSQL), []*sealed{s})
-	return verdictOf(vs), err
 }
 
 func verdictOf(vs []verdict) verdict {

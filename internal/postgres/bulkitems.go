@@ -118,7 +118,7 @@ WITH t AS (
   SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
 ), o AS MATERIALIZED (
   SELECT i.position, i.outcome FROM recourse.bulk_items i JOIN t ON t.position = i.position
-  WHERE i.bulk_id = $1 AND (i.outcome = '' OR i.outcome = 'failed' AND t.outcome = 'done') ORDER BY i.position FOR UPDATE OF i
+  WHERE i.bulk_id = $1 AND (i.outcome = '' OR i.outcome = 'failed' AND t.outcome = 'done') ORDER BY i.position FOR NO KEY UPDATE OF i
 ), i AS (
   UPDATE recourse.bulk_items i SET outcome = t.outcome, new_run = t.new_run, error = t.error
   FROM t JOIN o ON o.position = t.position WHERE i.bulk_id = $1 AND i.position = t.position

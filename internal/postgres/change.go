@@ -41,8 +41,10 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 			return seen, err
 		}
 		v, err := j.first(ctx, &change)
-		if v == lost && err == nil && !hinted && change.company() {
-			v, err = j.attemptAlone(ctx, &change)
+		if v == lost && err == nil && !hinted {
+			if err = j.whyLost(ctx, &change); err == nil {
+				v, err = j.attemptAlone(ctx, &change)
+			}
 			if v == lost && err == nil {
 				err = j.whyLost(ctx, &change)
 			}
@@ -62,45 +64,55 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 	}
 }
 
-// first writes a change in company, if it may be.
+// first writes a change without waiting for any transaction, in company if it may be.
 func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
+	return j.attempt(ch, func(s *sealed) (verdict, error) { return j.try(ctx, s) })
+}
+
+func (j *Journal) try(ctx context.Context, s *sealed) (verdict, error) {
 	switch {
-	case ch.Beside == nil:
-		return j.attempt(ch, j.moves.do)
-	case ch.company():
-		return j.attempt(ch, j.deaths.do)
+	case s.Beside == nil:
+		return j.moves.do(s)
+	case s.company():
+		return j.deaths.do(s)
+	case !j.moveLane.enter(ctx):
+		return lost, ErrBusy
 	}
-	return j.attemptAlone(ctx, ch)
+	defer j.moveLane.leave()
+	return aloneAs(j.together(ctx, j.moveLane, skipping(moveSQL), s))
+}
+
+// aloneAs is what became of a change that was written alone.
+func aloneAs(v verdict, err error) (verdict, error) {
+	switch {
+	case ofContention(err):
+		return lost, ErrBusy
+	case err != nil:
+		return lost, refusedOr(err)
+	}
+	return v, nil
 }
 
 // attempt seals a change, which puts the new head into it, and hands it over.
 func (j *Journal) attempt(ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
 	s, err := seal(ch)
 	if err != nil {
-		return lost, err
+		return lost, unrecordable(err)
 	}
 	return do(s)
 }
 
 // attemptAlone writes a change that lost its guard though it was decided on what
-// had just been read: another transaction may hold the row, so this one waits.
+// had just been read: another transaction may hold the row, so this one waits, as
+// one of its case at a time.
 func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error) {
-	return j.attempt(ch, func(s *sealed) (verdict, error) {
-		if !j.moveLane.enter(ctx) {
-			return lost, ErrBusy
-		}
-		defer j.moveLane.leave()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
-		defer cancel()
-		defer j.announce()
-		v, err := j.writeAlone(ctx, s)
-		switch {
-		case ofContention(err):
-			return lost, ErrBusy
-		case err != nil:
-			return lost, unavailable(err)
-		}
-		return v, nil
+	return j.attempt(ch, func(s *sealed) (verdict, error) { return j.writeBehind(ctx, j.waitLane, s.After.Case.ID.String(), s) })
+}
+
+// writeBehind writes a change behind the transaction that holds its rows.
+func (j *Journal) writeBehind(ctx context.Context, l *lane, name string, s *sealed) (verdict, error) {
+	return l.behind(ctx, name, func() (verdict, error) { return j.try(ctx, s) }, func() (verdict, error) {
+		return aloneAs(j.together(ctx, l, waiting(moveSQL), s))
 	})
 }
 

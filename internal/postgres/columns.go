@@ -60,6 +60,23 @@ func (c *columns) null() { b := c.cell(); *b = append(*b, "NULL"...) }
 
 func (c *columns) int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
 
+// ints writes an array of the row's own; one without elements is NULL.
+func (c *columns) ints(vs []int) {
+	if len(vs) == 0 {
+		c.null()
+		return
+	}
+	b := c.cell()
+	*b = append(*b, `"{`...)
+	for i, v := range vs {
+		if i > 0 {
+			*b = append(*b, ',')
+		}
+		*b = strconv.AppendInt(*b, int64(v), 10)
+	}
+	*b = append(*b, `}"`...)
+}
+
 func (c *columns) bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
 
 func (c *columns) str(s string) {

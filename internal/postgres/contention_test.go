@@ -47,10 +47,9 @@ func TestAPolicyOrABrakeThatIsHeldElsewhereIsBusy(t *testing.T) {
 			return postgres.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
 		})
 	}
-	pull := func() (background.Brake, bool, error) {
-		return j.MoveBrake(ctx, target, func(b background.Brake) (background.Brake, bool) {
-			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.ByHand = target, background.BrakePulled, "test", "test", at, b.Version+1, true
-			b.Goal, b.LetGo.DueAt = at, at
+	pull := func() (background.Breaker, bool, error) {
+		return j.MoveBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
+			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.ByHand = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
 			return b, true
 		})
 	}

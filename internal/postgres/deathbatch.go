@@ -35,7 +35,7 @@ func (j *Journal) flushDeaths(rows []*sealed) []answer[verdict] {
 		case errors.Is(err, ErrHandled):
 			out[i].err = err
 		default:
-			out[i].err = unavailable(err)
+			out[i].err = refusedOr(err)
 		}
 	}
 	return out

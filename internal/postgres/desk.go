@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
@@ -62,16 +64,16 @@ func (j *Journal) filed(ctx context.Context, after FiledPlace, query string, arg
 		var line row
 		var d Desk
 		var ends sql.NullTime
-		if err := line.scan(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &ends); err != nil {
+		s, err := line.read(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &ends)
+		if line.ID == (uuid.UUID{}) {
 			return nil, after, unavailable(err)
 		}
 		if ends.Valid {
 			d.EndsAt = ends.Time.UTC()
 		}
 		last = FiledPlace{line.DeadAt.Time.UTC(), background.RunID(line.ID)}
-		s, err := line.snapshot()
 		if err != nil {
-			j.Warn(unreadable{{background.RunID(line.ID), err}})
+			j.passOver(unreadable{{id: background.RunID(line.ID), err: err}})
 			continue
 		}
 		out = append(out, Filed{s, d})
@@ -147,6 +149,9 @@ func clearDesks(ctx context.Context, tx *sql.Tx, runs []background.RunID) error 
 		c.id(id)
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.desk WHERE run_id = ANY($1::uuid[])`, c.args()...); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.runs SET payload = NULL WHERE id = ANY($1::uuid[]) AND operation_key IS NULL AND letter = 'purged'`, c.args()...)

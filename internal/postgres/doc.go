@@ -12,9 +12,17 @@
 //	Apply  ──▶ (hint or read) ─▶ Decide ─▶ move statement ──lost──▶ read ─▶ Decide ...
 //
 // Concurrent callers share statements (batcher.go). Batches and callers'
-// transactions skip rows that another transaction has locked; a lone row that was
-// skipped waits for the lock on a connection of its own, for two seconds at most.
-// Locks are taken in one order everywhere: cases, runs, escrows, each by id.
+// transactions skip rows that another transaction has locked. Of the rows that were
+// skipped one a case or an escrow waits for the lock, on a connection of a lane
+// (lane.go), for two seconds at most; none waits for room there. Locks are taken in
+// one order everywhere: cases, runs, escrows, each by id.
+//
+// Only a reservation locks an escrow. What else a move adds to or frees from its
+// committed sum is inserted as a delta; whoever locks the row folds, and counts only
+// what its own DELETE returned (escrow_deltas.go). The sum of an escrow is its row and
+// its open deltas together, at one moment.
+//
+//	move ─same commit─▶ escrow_deltas ─folded by an admission or the loop─▶ escrows
 //
 // A change that writes more than its case has a transaction (beside.go): both are
 // committed, or neither. It has one of its own on that connection; deaths whose
@@ -33,6 +41,12 @@
 // (letterplan.go), and reads what it found from runs and cases.
 //
 //	event log, outbox ─▶ letters, letter_shapes ─plan─▶ run ids ─▶ runs, cases
+//
+// What a submission fixed is bound to its receipt: a run is read together with the terms
+// of its submitted receipt (terms.go), and triggers refuse to change it in every session
+// (guards.go). A migration that has to rewrite evidence, or what is bound to it, disables
+// those triggers inside its own transaction, enables them there again, and leaves a
+// receipt of operations that says so.
 //
 // A bulk plan is stored with its letters and the heads of their cases (bulkplan.go).
 // Its items are worked on by whoever holds its lock (bulklock.go); what became of each

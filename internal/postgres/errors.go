@@ -53,4 +53,17 @@ func contended(err error) error {
 	return unavailable(err)
 }
 
+// refusedOr is the error of a statement with one row, which may be refused for its values:
+// that is an answer, else the journal is unavailable.
+func refusedOr(err error) error {
+	if ofData(err) {
+		return unrecordable(err)
+	}
+	return unavailable(err)
+}
+
+func unrecordable(err error) error {
+	return fmt.Errorf("postgres: %w: %w", background.ErrUnrecordable, err)
+}
+
 func unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }

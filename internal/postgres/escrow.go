@@ -10,15 +10,18 @@ import (
 type escrowName struct{ tenant, reference string }
 
 // ensureSQL creates escrows that nobody has named yet. It commits by itself, and
-// an escrow that no case ever uses does no harm.
+// an escrow that no case ever uses does no harm. It looks first, because ON CONFLICT
+// alone waits for a transaction that has changed the row it finds.
 const ensureSQL = `
 INSERT INTO recourse.escrows (tenant, reference, currency, held)
 SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)
+WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)
 ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 
 // ensureEscrows creates the escrows of cases to be opened before the statement
-// that opens them, because that one cannot update a row that it inserts itself.
-func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
+// that opens them, because that one cannot update a row that it inserts itself. It
+// reports whether it created any.
+func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) (created bool, err error) {
 	c := newColumns(4, 1)
 	var names []escrowName
 	for i := range rows {
@@ -34,15 +37,25 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
 		names = append(names, name)
 	}
 	if len(names) == 0 {
-		return nil
+		return false, nil
 	}
-	if _, err := write(ctx, j.hot, failpoint.Escrow, ensureSQL, c.args()...); err != nil {
-		return err
+	res, err := write(ctx, j.hot, failpoint.Escrow, ensureSQL, c.args()...)
+	if err != nil {
+		return false, err
 	}
 	for _, name := range names {
 		j.known.add(name)
 	}
-	return nil
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// renameEscrow creates the escrow of a case that could not be opened, if it is gone: a
+// failover may have lost its row, which this process remembers all the same. It reports
+// whether it did.
+func (j *Journal) renameEscrow(ctx context.Context, row *sealed) (created bool, err error) {
+	j.known.forget(escrowName{row.After.Case.Tenant, row.Opens.Reference})
+	return j.ensureEscrows(ctx, []*sealed{row})
 }
 
 // correctSQL gives an escrow that no case has used another sum or currency: it
@@ -50,11 +63,13 @@ func (j *Journal) ensureEscrows(ctx context.Context, rows []*sealed) error {
 const correctSQL = `
 UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
   SELECT id FROM recourse.escrows e WHERE tenant = $1 AND reference = $2 AND committed = 0 AND breached = 0
+    AND NOT EXISTS (SELECT FROM recourse.escrow_deltas d WHERE d.escrow_id = e.id)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
 
-// correctEscrow reports whether the escrow could be given what the opening says.
-func (j *Journal) correctEscrow(ctx context.Context, tenant string, o Opening) (bool, error) {
-	res, err := write(ctx, j.hot, failpoint.Correct, correctSQL, tenant, o.Reference, o.Held, o.Currency)
+// correctEscrow reports whether the escrow could be given what the opening says, in a
+// transaction of its own or in the caller's.
+func correctEscrow(ctx context.Context, q execer, tenant string, o Opening) (bool, error) {
+	res, err := write(ctx, q, failpoint.Correct, correctSQL, tenant, o.Reference, o.Held, o.Currency)
 	if err != nil {
 		return false, unavailable(err)
 	}
@@ -62,21 +77,25 @@ func (j *Journal) correctEscrow(ctx context.Context, tenant string, o Opening) (
 	return n > 0, err
 }
 
-// Escrow is what an escrow holds and what its cases have committed of it.
+// Escrow is what an escrow holds and what its cases have committed of it, at one
+// moment. Open is the part of Committed that its row does not show yet: deltas that
+// nobody has folded.
 type Escrow struct {
 	Tenant    string `db:"tenant"`
 	Reference string `db:"reference"`
 	Currency  string `db:"currency"`
 	Held      int64  `db:"held"`
 	Committed int64  `db:"committed"`
+	Open      int64  `db:"open"`
 	Breached  int64  `db:"breached"`
 }
+
+const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1`
 
 // FindEscrow reads an escrow of a tenant. ErrNotFound when nobody has named it.
 func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Escrow, error) {
 	var out []Escrow
-	err := j.reads.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, breached
-		FROM recourse.escrows WHERE tenant = $1 AND reference = $2`, tenant, reference)
+	err := j.reads.SelectContext(ctx, &out, escrowSQL+` AND reference = $2`, tenant, reference)
 	if err == nil && len(out) == 0 {
 		err = background.ErrNotFound
 	}
@@ -86,10 +105,17 @@ func (j *Journal) FindEscrow(ctx context.Context, tenant, reference string) (Esc
 	return out[0], nil
 }
 
+// Escrows lists a tenant's escrows.
+func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) {
+	var out []Escrow
+	err := j.reads.SelectContext(ctx, &out, escrowSQL+` ORDER BY reference`, tenant)
+	return out, err
+}
+
 // EscrowSums reads, at one moment, what an escrow has committed and what its cases
 // add up to.
 func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
 	err = j.reads.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
-		FROM recourse.escrows e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
+		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
 	return committed, sum, err
 }

@@ -31,7 +31,7 @@ func (j *Journal) flushOpens(rows []*sealed) []answer[opened] {
 		func(rows []*sealed) ([]opened, error) { return j.applyFresh(ctx, rows) },
 		func(_ *sealed, o opened) bool { return o.verdict == lost },
 		func(rows []*sealed) ([]opened, error) {
-			if err := j.ensureEscrows(ctx, rows); err != nil {
+			if _, err := j.ensureEscrows(ctx, rows); err != nil {
 				return nil, err
 			}
 			return applyOpens(ctx, j.open, "", rows)
@@ -101,13 +101,14 @@ func (j *Journal) flushFinds(ids []background.RunID) []answer[Snapshot] {
 	var bad unreadable
 	if errors.As(err, &bad) {
 		err = nil
+		j.passOver(bad)
 	}
 	for i, id := range ids {
 		s, ok := byID[id]
 		at := slices.IndexFunc(bad, func(u unreadableRun) bool { return u.id == id })
 		switch {
 		case at >= 0:
-			out[i].err = unavailable(bad[at].err)
+			out[i].err = bad[at : at+1]
 		case err != nil:
 			out[i].err = unavailable(err)
 		case !ok:
@@ -136,7 +137,7 @@ func split[R any](rows []*sealed, run func([]*sealed) ([]R, error)) []answer[R] 
 		}
 	default:
 		for i := range out {
-			out[i].err = unavailable(err)
+			out[i].err = refusedOr(err)
 		}
 	}
 	return out

@@ -25,9 +25,10 @@ type Journal struct {
 	// at first.
 	Warn func(error)
 
-	hot      *sql.DB // batches: one statement at a time per kind, plans pinned to indexes
-	openLane *lane   // lone rows that wait for a lock
-	moveLane *lane
+	hot      *sql.DB  // batches: one statement at a time per kind, plans pinned to indexes
+	openLane *lane    // submissions that wait for a lock
+	waitLane *lane    // moves that wait for a lock
+	moveLane *lane    // transactions that write more than a move
 	reads    *sqlx.DB // everything that people ask
 	beats    *sql.DB  // one connection: this process shows that it lives
 
@@ -50,6 +51,7 @@ type Journal struct {
 
 	recent *lru.Cache[background.RunID, *Snapshot] // what this process last saw; only ever a hint
 	known  *met
+	passed passedOver
 }
 
 type subject struct {
@@ -88,10 +90,13 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	if j.hot, err = pool(databaseURL, 6, batchSettings(), quiet.within(silenceLimit)); err != nil {
 		return nil, err
 	}
-	if j.openLane, err = newLane(databaseURL, quiet); err != nil {
+	if j.openLane, err = newLane(databaseURL, quiet, submitPatience); err != nil {
 		return nil, err
 	}
-	if j.moveLane, err = newLane(databaseURL, quiet); err != nil {
+	if j.waitLane, err = newLane(databaseURL, quiet, movePatience); err != nil {
+		return nil, err
+	}
+	if j.moveLane, err = newLane(databaseURL, quiet, movePatience); err != nil {
 		return nil, err
 	}
 	reads, err := pool(databaseURL, 10, nil, quiet.within(readSilence))
@@ -162,7 +167,7 @@ func (j *Journal) Close() {
 // closePools lets the connections go. Nothing is left to be written by then, and
 // a connection that broke before has no farewell to fail.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.hot, j.openLane.db, j.moveLane.db, j.reads.DB, j.beats, j.sequence, j.projecting, j.finding} {
+	for _, db := range []*sql.DB{j.hot, j.openLane.db, j.waitLane.db, j.moveLane.db, j.reads.DB, j.beats, j.sequence, j.projecting, j.finding} {
 		_ = db.Close()
 	}
 }

@@ -121,7 +121,7 @@ func (f *LetterFilter) ofShapes(tenant string) *conditions {
 		c.parts = append(c.parts, "replayed_by <> ''")
 	}
 	if f.expires() { // what may be unknown and what is held is kept
-		c.parts = append(c.parts, "NOT unresolved AND NOT held AND standing = 'open'")
+		c.parts = append(c.parts, "(NOT unresolved OR currency = '') AND NOT held AND standing = 'open'")
 	}
 	return &c
 }

@@ -15,6 +15,9 @@ type Levels struct {
 	OldestDue time.Time                  // of the runs that wait; zero when none is due
 	AtRisk    map[string]int64           // reserved by cases with an open letter: currency -> minor units
 	Held      int64                      // open letters that somebody holds
+	Breaches                             // of conservation
+	Unfolded  time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
+	Unknown   Unresolved                 // open letters of settlements of unknown outcome
 	Expiring  map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
@@ -25,7 +28,8 @@ const (
 	atRiskSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
-	heldSQL = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
+	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
+	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
 // Levels measures at a time given, all but Expiring, which the journal has no rule for. It costs a look at every live run and open
@@ -49,7 +53,21 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
 		return l, unavailable(err)
 	}
-	return l, nil
+	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.Lookup, &l.Unknown.Person); err != nil {
+		return l, unavailable(err)
+	}
+	return l, l.measureEscrows(ctx, tx)
+}
+
+func (l *Levels) measureEscrows(ctx context.Context, tx *sql.Tx) error {
+	var since sql.NullTime
+	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
+		return unavailable(err)
+	}
+	if since.Valid {
+		l.Unfolded = since.Time.UTC()
+	}
+	return l.Breaches.read(ctx, tx)
 }
 
 func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {

@@ -28,5 +28,10 @@ func (m *met) add(e escrowName) {
 	m.slots[h%metSize].Store(h)
 }
 
+func (m *met) forget(e escrowName) {
+	h := m.hash(e)
+	m.slots[h%metSize].CompareAndSwap(h, 0)
+}
+
 // hash is never that of an empty slot.
 func (m *met) hash(e escrowName) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }

@@ -24,7 +24,8 @@ const versionTable = "recourse.schema_version"
 // Migrate brings the schema up to this program's version, one migration a
 // transaction, under a lock that keeps other migrating processes out. It gives
 // the version before and after. A schema that is newer than the program is
-// refused with ErrSchema.
+// refused with ErrSchema. Of a current schema it puts the triggers in force again that a
+// restore left off.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
 	db, err := pool(databaseURL, 3, nil, nil)
 	if err != nil {
@@ -49,6 +50,9 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 		return from, to, fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, from, to)
 	}
 	if _, err := p.Up(ctx); err != nil {
+		return from, to, unavailable(err)
+	}
+	if err := guardAll(ctx, db); err != nil {
 		return from, to, unavailable(err)
 	}
 	return from, to, nil

@@ -134,7 +134,7 @@ func lockPolicy(ctx context.Context, tx *sql.Tx, tenant, family string) (Policy,
 		VALUES ($1, $2, $3, 0, '', '', '', $4) ON CONFLICT DO NOTHING`, tenant, family, id, time.Time{}); err != nil {
 		return Policy{}, err
 	}
-	rows, err := tx.QueryContext(ctx, policySQL+`WHERE tenant = $1 AND family = $2 FOR UPDATE`, tenant, family)
+	rows, err := tx.QueryContext(ctx, policySQL+`WHERE tenant = $1 AND family = $2 FOR NO KEY UPDATE`, tenant, family)
 	if err != nil {
 		return Policy{}, err
 	}

@@ -34,7 +34,7 @@ const (
 	behindSQL = `SELECT coalesce((SELECT max(last) FROM recourse.event_log), 0) > last, (SELECT count(*) FROM (SELECT FROM recourse.outbox ORDER BY id LIMIT $1) o)
 FROM recourse.projected WHERE name = 'letters'`
 
-	holdProjectionSQL = `SELECT last FROM recourse.projected WHERE name = 'letters' FOR UPDATE`
+	holdProjectionSQL = `SELECT last FROM recourse.projected WHERE name = 'letters' FOR NO KEY UPDATE`
 
 	// stretchSQL gives the end of what a step takes, and whether that is all.
 	stretchSQL = `SELECT coalesce(max(last) FILTER (WHERE last <= $1 + $2), min(last), $1), count(*) FILTER (WHERE last > $1 + $2) > 0

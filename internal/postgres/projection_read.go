@@ -112,15 +112,20 @@ func (d *deadRun) eligible() bool {
 	if d.Eligible.Valid {
 		return d.Eligible.Bool
 	}
-	return background.Class(d.Class) == background.NotExecuted && d.Reason == background.ReasonRetryExhausted
+	c := background.Class(d.Class)
+	failed := c == background.NotExecuted || c == background.Unknown && Kind(d.Kind) != KindSettlement
+	return failed && d.Reason == background.ReasonRetryExhausted
 }
 
 func (d *deadRun) review() bool {
 	if d.Review.Valid {
 		return d.Review.Bool
 	}
-	return d.UnknownOpen > 0
+	return d.unresolved()
 }
+
+// unresolved reports whether it is not known what became of money.
+func (d *deadRun) unresolved() bool { return Kind(d.Kind) == KindSettlement && d.UnknownOpen > 0 }
 
 const replaysSQL = `SELECT case_id, run_id, actor FROM recourse.receipts
 WHERE case_id = ANY($1::uuid[]) AND subtype IN ('manual-retry-requested', 'replayed') AND run_id IS NOT NULL ORDER BY case_id, seq`

@@ -28,7 +28,7 @@ func (d *deadRun) shape() shapeOf {
 	return shapeOf{
 		tenant: d.Tenant, standing: d.Letter, family: d.Family, queue: d.Queue, jobType: d.Family, outcome: d.Outcome, reason: d.Reason,
 		class: d.Class, errorType: d.ErrorType, currency: d.Currency, signature: s.Text, constant: s.Constant, replayedBy: d.replayedBy,
-		whole: s.Whole, held: d.Held, unresolved: d.UnknownOpen > 0, eligible: d.eligible(), review: d.review(),
+		whole: s.Whole, held: d.Held, unresolved: d.unresolved(), eligible: d.eligible(), review: d.review(),
 	}
 }
 

@@ -1,12 +1,16 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -14,14 +18,21 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// snapshotSQL reads runs with their cases; a WHERE clause follows it.
-const snapshotSQL = `
-SELECT r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
-  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.unheard, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
+// snapshotSQL reads runs with their cases and their terms; a WHERE clause follows it.
+const snapshotSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + snapshotTables + termsJoin
+
+// untermedSQL is snapshotSQL without the terms, for those who read the receipts themselves.
+const untermedSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
+
+const snapshotColumns = `
+  r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_move, r.cancel_asked, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.bell,
   r.reason AS why, r.error_type, r.error_code, r.error_text,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
-  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link
+  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
+
+const snapshotTables = `
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
   LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
 
@@ -46,7 +57,7 @@ type row struct {
 	Class        string
 	Token        uuid.NullUUID
 	SessionID    uuid.NullUUID
-	Unheard      int64
+	Outstanding  pq.Int32Array
 	LastMove     uuid.UUID
 	CancelAsked  bool
 	CancelBy     string
@@ -83,6 +94,8 @@ type row struct {
 	FirstSentAt  sql.NullTime
 	LastSeq      int64
 	LastLink     []byte
+	OwnSaid      sql.NullString
+	FirstSaid    sql.NullString
 }
 
 // scan reads a line in the order of snapshotSQL, and what a query has after it.
@@ -90,28 +103,41 @@ func (r *row) scan(rows *sql.Rows, more ...any) error {
 	return rows.Scan(append([]any{
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
 		&r.State, &r.Letter, &r.Attempt, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
-		&r.SessionID, &r.Unheard, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
+		&r.SessionID, &r.Outstanding, &r.LastMove, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.Bell,
 		&r.Why, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
-		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnSaid, &r.FirstSaid,
 	}, more...)...)
 }
 
+// read scans a line. An error of a line whose id is known is about that run alone.
+func (r *row) read(rows *sql.Rows, more ...any) (Snapshot, error) {
+	if err := r.scan(rows, more...); err != nil {
+		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
+	}
+	return r.snapshot()
+}
+
+// snapshot is what a line tells. The error is about the run's policy, which is not in it
+// then; the rest is.
 func (r *row) snapshot() (Snapshot, error) {
 	policy, err := retrypolicy.Parse(r.Policy)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
+		err = fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
 	}
 	run := background.Run{
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
 		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
 		State: background.State(r.State), Letter: background.Letter(r.Letter), Attempt: r.Attempt, BudgetSpent: r.BudgetSpent,
-		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, Unheard: uint64(r.Unheard), LastMove: r.LastMove, CancelAsked: r.CancelAsked,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastMove: r.LastMove, CancelAsked: r.CancelAsked,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
-		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen,
+		DueAt: r.DueAt.UTC(), Bell: r.Bell, Reason: r.Why, UnknownOpen: r.UnknownOpen, Terms: r.terms(),
 	}
 	copy(run.Operation[:], r.OperationKey)
+	for _, attempt := range r.Outstanding {
+		run.OutstandingCalls = append(run.OutstandingCalls, int(attempt))
+	}
 	if r.DeadAt.Valid {
 		run.DeadAt = r.DeadAt.Time.UTC()
 	}
@@ -133,7 +159,7 @@ func (r *row) snapshot() (Snapshot, error) {
 	}
 	copy(kase.Content[:], r.Content)
 	copy(kase.Head.Link[:], r.LastLink)
-	return Snapshot{Case: kase, Run: run}, nil
+	return Snapshot{Case: kase, Run: run}, err
 }
 
 func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Snapshot, error) {
@@ -146,12 +172,12 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 	var bad unreadable
 	for rows.Next() {
 		var line row
-		if err := line.scan(rows); err != nil {
+		s, err := line.read(rows)
+		if line.ID == (uuid.UUID{}) {
 			return nil, err
 		}
-		s, err := line.snapshot()
 		if err != nil {
-			bad = append(bad, unreadableRun{background.RunID(line.ID), err})
+			bad = append(bad, unreadableRun{background.RunID(line.ID), err, background.Cursor{DueAt: line.DueAt.UTC(), ID: background.RunID(line.ID)}, s})
 			continue
 		}
 		out = append(out, s)
@@ -170,13 +196,18 @@ func snapshots(ctx context.Context, q querier, query string, args ...any) ([]Sna
 type unreadable []unreadableRun
 
 type unreadableRun struct {
-	id  background.RunID
-	err error
+	id    background.RunID
+	err   error
+	place background.Cursor
+	rest  Snapshot // what could be read of it
 }
 
 func (u unreadable) Error() string {
-	return fmt.Sprintf("postgres: %d runs can't be read, the first: %v", len(u), u[0].err)
+	return fmt.Sprintf("postgres: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
 }
+
+// Is tells that no other run is concerned.
+func (u unreadable) Is(target error) bool { return target == background.ErrUnreadable }
 
 const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
 
@@ -221,11 +252,29 @@ func (j *Journal) SubjectSnapshot(ctx context.Context, tenant string, kind Kind,
 	return *s, err
 }
 
-const byCaseSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+const byCaseSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
 
 // CaseRuns reads all runs of a tenant's case, oldest first.
 func (j *Journal) CaseRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	return snapshots(ctx, j.reads, byCaseSQL, tenant, id.String())
+}
+
+// Siblings is CaseRuns for what is decided about another run of the case: a run of which
+// all but the policy can be read is among them, without its policy.
+func (j *Journal) Siblings(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	out, err := j.CaseRuns(ctx, tenant, id)
+	var bad unreadable
+	if !errors.As(err, &bad) {
+		return out, err
+	}
+	for _, u := range bad {
+		if u.rest.Run.ID.IsZero() {
+			return nil, err
+		}
+		out = append(out, u.rest)
+	}
+	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.Run.ID[:], b.Run.ID[:]) })
+	return out, nil
 }

@@ -32,7 +32,7 @@ func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, dr
 		return err
 	}
 	var id uuid.UUID
-	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR UPDATE`, tenant, string(r)).Scan(&id); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id); err != nil {
 		return err
 	}
 	return tell(ctx, tx, Case{ID: receipts.CaseID(id), Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
@@ -104,9 +104,14 @@ func (j *Journal) inLane(ctx context.Context, point string, do func(context.Cont
 		return ErrBusy
 	}
 	defer j.moveLane.leave()
+	return j.inTx(ctx, j.moveLane.db, point, do)
+}
+
+// inTx is inLane on another pool, whose statements must not wait.
+func (j *Journal) inTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	tx, err := j.moveLane.db.BeginTx(ctx, nil)
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable(err)
 	}

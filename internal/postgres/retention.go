@@ -35,7 +35,7 @@ type FiledPlace struct {
 // where it is, nor held ones.
 const (
 	onShelfSQL = `r.letter = 'open' AND r.family = $1 AND ($2 = '' OR r.queue = $2) AND r.queue <> ALL($3::text[])`
-	takableSQL = `r.class <> 'unknown' AND c.unknown_open = 0 AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
+	takableSQL = `(c.kind <> 'settlement' OR r.class <> 'unknown' AND c.unknown_open = 0) AND NOT EXISTS (SELECT FROM recourse.desk k WHERE k.run_id = r.id AND k.held)`
 	fromSQL    = ` AND (r.dead_at, r.id) > ($4, $5) ORDER BY r.dead_at, r.id LIMIT $6`
 )
 

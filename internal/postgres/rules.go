@@ -101,7 +101,7 @@ func lockRule(ctx context.Context, tx *sql.Tx, tenant, name string) (Rule, error
 		VALUES ($1, $2, 0, false, false, '', '', '', $3) ON CONFLICT DO NOTHING`, tenant, name, time.Time{}); err != nil {
 		return Rule{}, err
 	}
-	rows, err := tx.QueryContext(ctx, ruleSQL+`WHERE tenant = $1 AND name = $2 FOR UPDATE`, tenant, name)
+	rows, err := tx.QueryContext(ctx, ruleSQL+`WHERE tenant = $1 AND name = $2 FOR NO KEY UPDATE`, tenant, name)
 	if err != nil {
 		return Rule{}, err
 	}

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,14 +22,44 @@ func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
 	return err
 }
 
-// Beat raises the counter of a session that was not declared lost.
-func (j *Journal) Beat(ctx context.Context, id background.SessionID) (bool, error) {
-	res, err := write(ctx, j.beats, failpoint.Beat, `UPDATE recourse.sessions SET beat = beat + 1 WHERE id = $1 AND NOT lost`, id)
-	if err != nil {
-		return false, unavailable(err)
+// clockSQL is the database's clock, and which server's it is: after a failover, a restore
+// or a restart it may be another.
+const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
+	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
+
+const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2 WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+
+// Beat raises the counter of a session that was not declared lost, and reads the clock.
+func (j *Journal) Beat(ctx context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
+	var us sql.NullInt64
+	if offset != nil {
+		us = sql.NullInt64{Int64: offset.Microseconds(), Valid: true}
 	}
-	n, err := res.RowsAffected()
-	return n == 1, err
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
+	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, id, us))
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, now, nil
+	case err != nil:
+		return false, now, unavailable(err)
+	}
+	return true, now, nil
+}
+
+// Clock reads the database's clock.
+func (j *Journal) Clock(ctx context.Context) (background.ClockReading, error) {
+	now, err := readClock(j.beats.QueryRowContext(ctx, `SELECT `+clockSQL))
+	if err != nil {
+		return now, unavailable(err)
+	}
+	return now, nil
+}
+
+func readClock(row *sql.Row) (r background.ClockReading, err error) {
+	err = row.Scan(&r.At, &r.Server)
+	r.At = r.At.UTC()
+	return r, err
 }
 
 // Sessions lists all sessions.
@@ -35,18 +67,23 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	var rows []struct {
-		ID        uuid.UUID `db:"id"`
-		Worker    string    `db:"worker"`
-		Beat      int64     `db:"beat"`
-		Lost      bool      `db:"lost"`
-		StartedAt time.Time `db:"started_at"`
+		ID        uuid.UUID     `db:"id"`
+		Worker    string        `db:"worker"`
+		Beat      int64         `db:"beat"`
+		Lost      bool          `db:"lost"`
+		StartedAt time.Time     `db:"started_at"`
+		Offset    sql.NullInt64 `db:"clock_offset_us"`
 	}
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at FROM recourse.sessions`); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
 		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt}
+		if r.Offset.Valid {
+			by := time.Duration(r.Offset.Int64) * time.Microsecond
+			out[i].ClockOffset = &by
+		}
 	}
 	return out, nil
 }
@@ -63,20 +100,83 @@ func (j *Journal) Bury(ctx context.Context, s background.Session) (bool, error) 
 	return n == 1, err
 }
 
-const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND r.session_id = $1 ORDER BY r.id LIMIT $2`
+const orphansSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND coalesce(r.session_id, '00000000-0000-0000-0000-000000000000') = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
 
-// Orphans lists running runs that were claimed under a session.
+// Orphans lists running runs that were claimed under a session, but those that this
+// program can't read.
 func (j *Journal) Orphans(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	return runs(snapshots(ctx, j.reads, orphansSQL, id, limit))
+	return j.readable(background.Cursor{}, limit, byID, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, j.reads, orphansSQL, id, after.ID.String(), limit)
+	})
 }
 
-// Dismiss forgets a session, unless a run still runs under it.
-func (j *Journal) Dismiss(ctx context.Context, id background.SessionID) error {
-	_, err := write(ctx, j.beats, failpoint.Dismiss, `DELETE FROM recourse.sessions WHERE id = $1
-		AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`, id)
-	return err
+// The page is cut before it is looked at, so that a look has the same cost whatever it
+// finds; its last row says where to go on.
+const missingSQL = `
+WITH page AS MATERIALIZED (
+  SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
+)
+SELECT DISTINCT coalesce(p.session_id, '00000000-0000-0000-0000-000000000000'::uuid), NULL::timestamptz, NULL::uuid FROM page p
+WHERE p.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = p.session_id)
+UNION ALL
+(SELECT NULL, p.due_at, p.id FROM page p WHERE (SELECT count(*) FROM page) = $3 ORDER BY p.due_at DESC, p.id DESC LIMIT 1)`
+
+// MissingSessions goes through live runs and returns the sessions that running ones name
+// and that are not there. See background.Ledger.
+func (j *Journal) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	rows, err := j.reads.QueryContext(ctx, missingSQL, after.DueAt, after.ID.String(), limit)
+	if err != nil {
+		return nil, next, unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var session, run uuid.NullUUID
+		var due sql.NullTime
+		if err := rows.Scan(&session, &due, &run); err != nil {
+			return nil, next, unavailable(err)
+		}
+		if session.Valid {
+			ids = append(ids, session.UUID)
+			continue
+		}
+		next = background.Cursor{DueAt: due.Time.UTC(), ID: background.RunID(run.UUID)}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, next, unavailable(err)
+	}
+	return ids, next, nil
+}
+
+const (
+	lockSessionSQL   = `SELECT FROM recourse.sessions WHERE id = $1 FOR UPDATE`
+	removeSessionSQL = `DELETE FROM recourse.sessions WHERE id = $1 AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`
+)
+
+// Dismiss forgets a session, unless a run still runs under it. Whoever has just claimed
+// under it holds its row: that is waited for, and only then the runs are looked for, by a
+// statement of its own that sees the claim.
+func (j *Journal) Dismiss(ctx context.Context, id background.SessionID) (err error) {
+	tx, err := j.beats.BeginTx(ctx, nil)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx)) }()
+	if _, err := tx.ExecContext(ctx, lockSessionSQL, id); err != nil {
+		return unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Dismiss)
+	if _, err := tx.ExecContext(ctx, removeSessionSQL, id); err != nil {
+		return unavailable(err)
+	}
+	if err := tx.Commit(); err != nil {
+		return unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Dismiss)
+	return nil
 }
 
 // sessionKnown reports whether claims may be made under a session.

@@ -54,8 +54,7 @@ type Change struct {
 	Others  []RunChange
 	New     *background.Run // another run of the case that begins with this change
 	Opens   Opening         // set when the case is opened
-	Commits int64           // change of the escrow's committed sum
-	Reserve bool            // Commits is a reservation and must fit into what is held and free
+	Reserve bool            // what is committed more is a reservation and must fit into what is held and free
 	Drafts  []receipts.Draft
 	Beside  Beside // nil but for changes that write more than their case
 }
@@ -74,6 +73,18 @@ func (c *Change) claims() bool {
 
 // opens reports whether the change opens its case.
 func (c *Change) opens() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
+
+// commits is by how much the change raises what the case has committed of its escrow;
+// negative when it frees more.
+func (c *Change) commits() int64 {
+	after := committed(&c.After.Case)
+	if c.Before == nil {
+		return after
+	}
+	return after - committed(&c.Before.Case)
+}
+
+func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
 
 // runs is how many existing runs the change is about: one and those beside it, but
 // none of a case that has no runs.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lib/pq/oid"
 
@@ -12,32 +13,33 @@ import (
 )
 
 // hotSQL writes the moves that nearly all moves are: one run of one case, one
-// receipt, and nothing of the escrow. All guards sit in ok, which locks the newest
+// receipt, and no reservation. What the move adds to or frees from the escrow, by the
+// sums of its case before and after it, is inserted as a delta. All guards sit in ok, which locks the newest
 // case and run of each row and never waits; nothing behind it can fail for one row.
 //
-// It claims nothing while any brake is held: which runs a brake bars is for moveSQL
+// It claims nothing while any circuit breaker is open: which runs that bars is for moveSQL
 // to say, and a claim that is not written here is tried there.
 //
-//	$1 sessions that claim · $2..$41 moves, one row each; the widest column first, after
+//	$1 sessions that claim · $2..$40 moves, one row each; the widest column first, after
 //	which the driver's buffer has to grow least
 //	returns the numbers of the rows that were written
 const hotSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
-  SELECT b.*, c.tenant
+  SELECT b.*, c.tenant, c.escrow_id, b.reserved + b.released + b.refunded - c.reserved - c.released - c.refunded AS delta
   FROM unnest($2::text[],$3::uuid[],$4::bigint[],$5::bytea[],$6::bytea[],$7::text[],$8::text[],$9::text[],$10::text[],$11::bigint[],$12::bigint[],$13::bigint[],$14::bigint[],
     $15::int[],$16::timestamptz[],$17::uuid[],$18::text[],$19::int[],$20::uuid[],$21::bool[],$22::text[],$23::text[],$24::int[],$25::int[],$26::int[],$27::text[],
-    $28::uuid[],$29::uuid[],$30::uuid[],$31::bigint[],$32::timestamptz[],$33::timestamptz[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],$39::text[],
-    $40::text[],$41::timestamptz[]) WITH ORDINALITY
+    $28::uuid[],$29::uuid[],$30::uuid[],$31::timestamptz[],$32::timestamptz[],$33::text[],$34::text[],$35::text[],$36::text[],$37::text[],$38::text[],
+    $39::text[],$40::timestamptz[]) WITH ORDINALITY
   AS b(body,case_id,seq,link,new_link,progression,reason_code,reason,lifecycle,moved,reserved,released,refunded,unknown_open,first_sent_at,
     run,state,attempt,token,cancel_seen,new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,session,last_move,
-    unheard,due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
+    due_at,dead_at,why,error_type,error_code,error_text,source,subtype,actor,at,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
     AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_asked = b.cancel_seen
-    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'released'))
+    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed'))
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
 ), c AS (
   UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, progression = b.progression, reason_code = b.reason_code, reason = b.reason,
@@ -46,7 +48,7 @@ WITH alive AS MATERIALIZED (
 ), r AS (
   UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), letter = b.letter,
     holds = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open', attempt_count = b.attempt_count, budget_spent = b.budget_spent,
-    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, unheard = b.unheard, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
+    recoveries = b.recoveries, class = b.class, token = b.new_token, session_id = b.session, last_move = b.last_move, due_at = b.due_at, dead_at = b.dead_at,
     reason = b.why, error_type = b.error_type, error_code = b.error_code, error_text = b.error_text
   FROM ok b WHERE r.id = b.run
 ), i AS (
@@ -54,6 +56,8 @@ WITH alive AS MATERIALIZED (
   SELECT case_id, seq + 1, run, tenant, source, subtype, actor, at, body, new_link FROM ok
 ), p AS (
   INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(seq + 1) FROM ok GROUP BY tenant
+), d AS (
+  INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT escrow_id, case_id, seq + 1, delta FROM ok WHERE delta <> 0
 )
 SELECT n, seq FROM ok`
 
@@ -63,18 +67,20 @@ var (
 	hotColumns = newBinaryLayout(
 		oid.T_text, oid.T_uuid, oid.T_int8, oid.T_bytea, oid.T_bytea, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int8, oid.T_int4, oid.T_timestamptz,
 		oid.T_uuid, oid.T_text, oid.T_int4, oid.T_uuid, oid.T_bool,
-		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_int8, oid.T_timestamptz, oid.T_timestamptz,
+		oid.T_text, oid.T_text, oid.T_int4, oid.T_int4, oid.T_int4, oid.T_text, oid.T_uuid, oid.T_uuid, oid.T_uuid, oid.T_timestamptz, oid.T_timestamptz,
 		oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_text, oid.T_timestamptz,
 	)
 )
 
 // hot reports whether hotSQL can write a change: it moves one run and its case,
-// and leaves alone what only a submission, a fork or a part payment changes.
+// and leaves alone what only a submission, a fork, a call that is left outstanding or
+// one that comes back changes.
 func (s *sealed) hot() bool {
 	before, after := &s.Before.Case, &s.After.Case
-	return s.single() && len(s.Others) == 0 && s.New == nil && s.Commits == 0 &&
+	return s.single() && len(s.Others) == 0 && s.New == nil && !s.Reserve &&
 		fixed(&before.State) == fixed(&after.State) && before.Holder == after.Holder && before.Epoch == after.Epoch &&
-		before.Content == after.Content && before.Submission == after.Submission
+		before.Content == after.Content && before.Submission == after.Submission &&
+		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)
 }
 
 // single reports whether the change leaves one receipt, of its run.
@@ -138,7 +144,6 @@ func addHotRun(c *binaryColumns, before, after *background.Run) {
 	c.id(after.Token)
 	c.id(after.Session)
 	c.id(after.LastMove)
-	c.int8(int64(after.Unheard))
 	c.time(after.DueAt)
 	c.time(after.DeadAt)
 	c.str(after.Reason)

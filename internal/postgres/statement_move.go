@@ -13,16 +13,19 @@ import (
 )
 
 // moveSQL writes moves of existing cases: the case, its runs, a new run, the
-// escrow and the receipts, all or nothing per case.
+// receipts, and what the escrow has committed, all or nothing per case.
 //
 // Every guard sits in kc and kr, which lock the newest rows, cases before runs
-// before escrows, each by id; the only further condition is room in the escrow,
-// decided in fit on its locked row. Nothing behind fit can fail for one row.
+// before escrows, each by id; the only further condition is room in the escrow for
+// a reservation, decided in fit on its locked row: one that fits by itself, but not
+// behind those before it, is not answered, as if it had lost. Nothing behind fit can
+// fail for one row. Only a reservation locks the escrow, and folds its deltas: what else a
+// move adds or frees is inserted as a delta.
 // A claim also needs its session, locked so that it is not declared lost meanwhile,
-// and no brake that bars the run.
+// and no circuit breaker that bars the run.
 // With SKIP LOCKED the statement never waits; without, a lone row waits its turn.
 //
-//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts
+//	$1..$26 cases · $27..$48 runs · $49..$62 new runs · $63..$72 receipts · $73 classes of the new runs
 //	returns the case ids that were written, and those that the escrow can't hold
 const moveSQL = `
 WITH b AS MATERIALIZED (
@@ -35,14 +38,14 @@ WITH b AS MATERIALIZED (
 ), u AS MATERIALIZED (
   SELECT * FROM unnest($27::uuid[],$28::uuid[],$29::text[],$30::int[],$31::uuid[],$32::bool[],
     $33::text[],$34::text[],$35::int[],$36::int[],$37::int[],$38::text[],$39::uuid[],$40::uuid[],$41::timestamptz[],$42::timestamptz[],
-    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::bigint[])
+    $43::text[],$44::text[],$45::text[],$46::text[],$47::uuid[],$48::text[])
   AS t(run,case_id,state,attempt,token,cancel_seen,
     new_state,letter,attempt_count,budget_spent,recoveries,class,new_token,last_move,due_at,dead_at,
-    why,error_type,error_code,error_text,session,unheard)
+    why,error_type,error_code,error_text,session,outstanding_calls)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), held AS MATERIALIZED (
-  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'released'
+  SELECT k.* FROM recourse.brakes k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
   SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
 ), barred AS MATERIALIZED (
@@ -60,12 +63,16 @@ WITH b AS MATERIALIZED (
   SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
   WHERE coalesce(l.locked, 0) = b.runs
 ), e AS MATERIALIZED (
-  SELECT e.id, e.held - e.committed AS free FROM recourse.escrows e
-  WHERE e.id IN (SELECT escrow_id FROM ok WHERE commits <> 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+  SELECT e.id, e.held, e.committed FROM recourse.escrows e
+  WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND commits > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), room AS MATERIALIZED (
+  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM e
 ), fit AS MATERIALIZED (
-  SELECT ok.*, NOT ok.reserve OR ok.commits <= 0 OR
-      sum(CASE WHEN ok.reserve THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= e.free AS fits
-  FROM ok LEFT JOIN e ON e.id = ok.escrow_id WHERE ok.commits = 0 OR e.id IS NOT NULL
+  SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.commits > 0) THEN true WHEN ok.commits > room.free THEN false
+      WHEN sum(CASE WHEN ok.reserve AND ok.commits BETWEEN 1 AND room.free THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
+  FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
 ), c AS (
   UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, progression = f.progression, reason_code = f.reason_code, reason = f.reason,
     lifecycle = f.lifecycle, adjudication = f.adjudication, generation = f.generation, asked = f.asked, moved = f.moved, reserved = f.reserved,
@@ -75,14 +82,14 @@ WITH b AS MATERIALIZED (
 ), r AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), letter = u.letter,
     holds = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open', attempt_count = u.attempt_count, budget_spent = u.budget_spent,
-    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, unheard = u.unheard, last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
+    recoveries = u.recoveries, class = u.class, token = u.new_token, session_id = u.session, outstanding_calls = u.outstanding_calls::int[], last_move = u.last_move, due_at = u.due_at, dead_at = u.dead_at,
     reason = u.why, error_type = u.error_type, error_code = u.error_code, error_text = u.error_text
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
 ), nr AS (
-  INSERT INTO recourse.runs (` + newRunColumns + `)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move
-  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[])
-    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request)
+  INSERT INTO recourse.runs (` + newRunColumns + `,class)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_move,t.class
+  FROM unnest($49::uuid[],$50::uuid[],$51::text[],$52::text[],$53::text[],$54::bytea[],$55::text[],$56::text[],$57::text[],$58::bytea[],$59::uuid[],$60::timestamptz[],$61::uuid[],$62::bytea[],$73::text[])
+    AS t(id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,due_at,last_move,request,class)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
@@ -90,7 +97,12 @@ WITH b AS MATERIALIZED (
   JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
-  FROM (SELECT f.escrow_id, sum(f.commits) AS delta FROM fit f WHERE f.fits AND f.commits <> 0 GROUP BY 1) s WHERE e.id = s.escrow_id
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.commits FROM fit f WHERE f.fits AND f.reserve AND f.commits > 0) d GROUP BY 1) s
+  WHERE e.id = s.escrow_id
+), nd AS (
+  INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta)
+  SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT t.* FROM unnest($63::uuid[],$64::bigint[],$65::uuid[],$66::text[],$67::text[],$68::text[],$69::text[],$70::timestamptz[],$71::text[],$72::bytea[])
@@ -117,6 +129,7 @@ const (
 	lost         verdict = iota // a guard did not hold, or the row was locked by another transaction
 	written                     // committed, or part of the caller's transaction
 	overHeld                    // the escrow has no room for it; decided on its locked row
+	crowded                     // there is no room for it behind those before it in its batch
 	mismatched                  // the escrow holds another sum or currency
 	alreadyThere                // the case to be opened exists
 )
@@ -148,12 +161,17 @@ func seal(ch *Change) (*sealed, error) {
 		return nil, fmt.Errorf("postgres: seal receipts: %w", err)
 	}
 	ch.After.Case.Head = head
+	if ch.opens() && ch.After.Case.Kind != KindOperations {
+		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
+		ch.After.Run.Terms = &terms
+	}
 	return &sealed{Change: ch, receipts: rs, head: head}, nil
 }
 
 func moveArgs(rows []*sealed) []any {
 	n := len(rows)
 	cases, runs, fresh, trail := newColumns(26, n), newColumns(22, n), newColumns(14, 0), newColumns(10, n)
+	classes := newColumns(1, 0)
 	for i := range rows {
 		ch := rows[i]
 		addCase(cases, ch)
@@ -165,11 +183,12 @@ func moveArgs(rows []*sealed) []any {
 		}
 		if ch.New != nil {
 			addNewRun(fresh, *ch.New)
+			classes.str(string(ch.New.Class))
 		}
 		addReceipts(trail, ch.receipts)
 	}
 	args := append(cases.args(), runs.args()...)
-	return append(append(args, fresh.args()...), trail.args()...)
+	return append(append(append(args, fresh.args()...), trail.args()...), classes.args()...)
 }
 
 func addCase(c *columns, ch *sealed) {
@@ -207,7 +226,7 @@ func addCase(c *columns, ch *sealed) {
 	} else {
 		c.int(after.Escrow)
 	}
-	c.int(ch.Commits)
+	c.int(ch.commits())
 	c.bool(ch.Reserve)
 }
 
@@ -237,7 +256,7 @@ func addRun(c *columns, before, after *background.Run) {
 	c.str(f.Code)
 	c.str(f.Message)
 	c.id(after.Session)
-	c.int(int64(after.Unheard))
+	c.ints(after.OutstandingCalls)
 }
 
 func addNewRun(c *columns, r background.Run) {

@@ -13,12 +13,13 @@ import (
 // no INSERT ever waits for the uncommitted INSERT of another transaction; a case
 // whose lock is taken is answered busy.
 //
-// Room in the escrow is a running sum in the order of the rows. A row that does
-// not fit also counts against those behind it; a caller that submits several asks
-// again for one that was refused in company.
+// Whoever locks an escrow folds its deltas, and counts only what its own DELETE
+// returned. Room in the escrow is a running sum in the order of the rows: what does
+// not fit by itself is exceeds_held, and what does not fit behind the others is
+// crowded, to be asked for again.
 //
 //	$1..$18 cases · $19..$32 runs · $33..$42 receipts
-//	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held
+//	returns, by row number, one of created, raced, busy, exists, escrow_mismatch, exceeds_held, crowded
 const openSQL = `
 WITH b AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(
@@ -34,8 +35,10 @@ WITH b AS MATERIALIZED (
   SELECT e.* FROM recourse.escrows e
   WHERE (e.tenant, e.reference) IN (SELECT tenant, reference FROM mine WHERE locked AND reference <> '' AND n NOT IN (SELECT n FROM seen))
   ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
 ), d AS MATERIALIZED (
-  SELECT m.*, e.id AS escrow_id, e.held - e.committed AS free,
+  SELECT m.*, e.id AS escrow_id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free,
     CASE WHEN NOT m.locked THEN 'busy'
       WHEN s.n IS NOT NULL THEN 'exists'
       WHEN m.reference = '' THEN 'created'
@@ -44,9 +47,10 @@ WITH b AS MATERIALIZED (
       ELSE 'created' END AS answer
   FROM mine m LEFT JOIN seen s ON s.n = m.n LEFT JOIN e ON e.tenant = m.tenant AND e.reference = m.reference
 ), v AS MATERIALIZED (
-  SELECT d.*, CASE WHEN d.answer = 'created' AND d.escrow_id IS NOT NULL
-      AND sum(CASE WHEN d.answer = 'created' THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free
-    THEN 'exceeds_held' ELSE d.answer END AS verdict FROM d
+  SELECT d.*, CASE WHEN d.answer <> 'created' OR d.escrow_id IS NULL THEN d.answer
+      WHEN d.amount > d.free THEN 'exceeds_held'
+      WHEN sum(CASE WHEN d.answer = 'created' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'crowded'
+      ELSE d.answer END AS verdict FROM d
 ), nc AS (
   INSERT INTO recourse.cases AS c (id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,asked,reserved,run_id,last_seq,last_link)
@@ -64,8 +68,10 @@ WITH b AS MATERIALIZED (
   SELECT t.key, t.case_id, t.request FROM unnest($24::bytea[],$20::uuid[],$32::bytea[]) AS t(key,case_id,request)
   JOIN nc ON nc.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
-  UPDATE recourse.escrows e SET committed = e.committed + s.delta
-  FROM (SELECT v.escrow_id, sum(v.amount) AS delta FROM v JOIN nc ON nc.id = v.case_id WHERE v.escrow_id IS NOT NULL GROUP BY 1) s WHERE e.id = s.escrow_id
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT v.escrow_id, v.amount FROM v JOIN nc ON nc.id = v.case_id WHERE v.escrow_id IS NOT NULL) d GROUP BY 1) s
+  WHERE e.id = s.escrow_id
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT t.* FROM unnest($33::uuid[],$34::bigint[],$35::uuid[],$36::text[],$37::text[],$38::text[],$39::text[],$40::timestamptz[],$41::text[],$42::bytea[])
@@ -147,7 +153,7 @@ func applyOpens(ctx context.Context, q querier, text string, rows []*sealed) ([]
 
 var openVerdicts = map[string]verdict{
 	"created": written, "raced": alreadyThere, "exists": alreadyThere, "busy": lost,
-	"escrow_mismatch": mismatched, "exceeds_held": overHeld,
+	"escrow_mismatch": mismatched, "exceeds_held": overHeld, "crowded": crowded,
 }
 
 // The two forms of openSQL, as of moveSQL: trying never waits, locking waits.

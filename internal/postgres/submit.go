@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 )
@@ -67,7 +68,12 @@ func (j *Journal) change(ctx context.Context, seen *Snapshot, s Submission) (*Sn
 		if err != nil {
 			return seen, err
 		}
-		v, err := j.attemptAlone(ctx, &ch)
+		v, err := j.first(ctx, &ch)
+		if v == lost && err == nil {
+			v, err = j.attempt(&ch, func(row *sealed) (verdict, error) {
+				return j.writeBehind(ctx, j.openLane, lockedBy(&row.After.Case), row)
+			})
+		}
 		switch {
 		case err != nil:
 			return seen, err
@@ -105,13 +111,13 @@ func (j *Journal) openCase(ctx context.Context, ch Change, do func(*sealed) (ope
 		return new(Snapshot), err
 	}
 	o, err := do(row)
-	if err == nil && (o.verdict == lost || o.verdict == overHeld) {
-		o, err = j.openAlone(ctx, row)
+	if err == nil && (o.verdict == lost || o.verdict == crowded) {
+		o, err = j.openAlone(ctx, row, o)
 	}
 	if err == nil && o.verdict == mismatched {
 		var corrected bool
-		if corrected, err = j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
-			o, err = j.openAlone(ctx, row)
+		if corrected, err = correctEscrow(ctx, j.hot, ch.After.Case.Tenant, ch.Opens); err == nil && corrected {
+			o, err = j.openAlone(ctx, row, opened{verdict: crowded})
 		}
 	}
 	if err != nil {
@@ -157,27 +163,55 @@ func openedAs(row *sealed, o opened) (*Snapshot, error) {
 }
 
 // openAlone opens a case whose subject or escrow another transaction holds: it
-// waits for it, two seconds at most. It also decides alone what did not fit into
-// its escrow in company.
-func (j *Journal) openAlone(ctx context.Context, row *sealed) (opened, error) {
-	if !j.openLane.enter(ctx) {
-		return opened{}, ErrBusy
+// waits for it, two seconds at most, as one of its escrow at a time. It also decides
+// again what did not fit into its escrow behind others of its batch.
+func (j *Journal) openAlone(ctx context.Context, row *sealed, o opened) (opened, error) {
+	if _, err := j.renameEscrow(ctx, row); err != nil {
+		return opened{}, unavailable(err)
 	}
-	defer j.openLane.leave()
+	again := func() (v verdict, err error) {
+		o, err = j.opens.do(row)
+		return o.verdict, err
+	}
+	for over := time.Now().Add(laneWait); ; {
+		var err error
+		if o.verdict == crowded {
+			_, err = again()
+		} else {
+			_, err = j.openLane.behind(ctx, lockedBy(&row.After.Case), again, func() (v verdict, err error) {
+				if o, err = j.openWaiting(ctx, row); err == nil && o.verdict == overHeld {
+					return again() // what was freed while it waited is not in what it saw
+				}
+				return o.verdict, err
+			})
+		}
+		if err != nil {
+			return opened{}, err
+		}
+		if o.verdict != lost && o.verdict != crowded || time.Now().After(over) {
+			return o, nil
+		}
+	}
+}
+
+func (j *Journal) openWaiting(ctx context.Context, row *sealed) (opened, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
-		return opened{}, unavailable(err)
-	}
 	defer j.announce()
 	out, err := applyOpens(ctx, j.openLane.db, locking(openSQL), []*sealed{row})
-	switch {
-	case ofContention(err):
-		return opened{}, ErrBusy
-	case err != nil:
-		return opened{}, unavailable(err)
+	if err != nil {
+		return opened{}, contended(err)
 	}
 	return out[0], nil
+}
+
+// lockedBy names what a transaction that is open for a submission keeps from others: its
+// escrow, or a case that has none.
+func lockedBy(c *Case) string {
+	if c.Reference == "" {
+		return "case " + c.Tenant + "\x1f" + string(c.Kind) + "\x1f" + c.Subject
+	}
+	return "escrow " + c.Tenant + "\x1f" + c.Reference
 }
 
 // SubmitTx is Submit inside the caller's transaction: it is written if and only if
@@ -230,29 +264,41 @@ func (j *Journal) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot,
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
+	if _, err := j.ensureEscrows(ctx, []*sealed{row}); err != nil {
 		return new(Snapshot), unavailable(err)
 	}
-	for correct := true; ; correct = false {
-		out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
-		if err != nil {
-			return new(Snapshot), unavailable(err)
-		}
-		if out[0].verdict == mismatched && correct {
-			if done, err := j.correctEscrow(ctx, ch.After.Case.Tenant, ch.Opens); err != nil || done {
-				if err != nil {
-					return new(Snapshot), err
-				}
-				continue
-			}
-		}
-		if v := out[0].verdict; v == overHeld || v == mismatched {
-			if err := j.absent(ctx, tx, ch.After.Case); err != nil {
-				return new(Snapshot), err
-			}
-		}
-		return openedAs(row, out[0])
+	o, err := openOnce(ctx, tx, row)
+	again := false
+	switch {
+	case err != nil:
+	case o.verdict == mismatched:
+		// The opening statement has locked the escrow for this transaction, which alone can
+		// correct it now.
+		again, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opens)
+	case o.verdict == lost:
+		again, err = j.renameEscrow(ctx, row)
 	}
+	if err == nil && again {
+		o, err = openOnce(ctx, tx, row)
+	}
+	if err != nil {
+		return new(Snapshot), unavailable(err)
+	}
+	if v := o.verdict; v == overHeld || v == mismatched {
+		if err := j.absent(ctx, tx, ch.After.Case); err != nil {
+			return new(Snapshot), err
+		}
+	}
+	return openedAs(row, o)
+}
+
+// openOnce opens a case in the caller's transaction, without waiting.
+func openOnce(ctx context.Context, tx *sql.Tx, row *sealed) (opened, error) {
+	out, err := applyOpens(ctx, tx, trying(openSQL), []*sealed{row})
+	if err != nil {
+		return opened{}, err
+	}
+	return out[0], nil
 }
 
 func readCommitted(ctx context.Context, tx *sql.Tx) error {

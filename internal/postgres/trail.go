@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -63,6 +64,26 @@ func (j *Journal) Trail(ctx context.Context, tenant string, kase receipts.CaseID
 	return out, nil
 }
 
+// CaseReceipts reads the receipts of a tenant's case that are of some subtypes, in order.
+func (j *Journal) CaseReceipts(ctx context.Context, tenant string, id receipts.CaseID, subtypes ...receipts.Subtype) ([]receipts.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	words := make(pq.StringArray, len(subtypes))
+	for i, s := range subtypes {
+		words[i] = string(s)
+	}
+	var rows []receiptRow
+	err := j.reads.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), words)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]receipts.Receipt, len(rows))
+	for i := range rows {
+		out[i] = rows[i].receipt()
+	}
+	return out, nil
+}
+
 const trailPage = 2000
 
 // AllReceipts streams a tenant's receipts by case and sequence, in pages, so that
@@ -89,7 +110,7 @@ func (j *Journal) AllReceipts(ctx context.Context, tenant string) iter.Seq2[rece
 	}
 }
 
-const casesSQL = snapshotSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
+const casesSQL = untermedSQL + `WHERE r.tenant = $1 AND r.case_id > $2 AND r.case_id IN (
   SELECT id FROM recourse.cases WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3) ORDER BY r.case_id, r.id`
 
 // Cases streams every run of a tenant with its case, by case, then by age.
@@ -117,14 +138,6 @@ func (j *Journal) Cases(ctx context.Context, tenant string) iter.Seq2[[]Snapshot
 			}
 		}
 	}
-}
-
-// Escrows lists a tenant's escrows.
-func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) {
-	var out []Escrow
-	err := j.reads.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, breached
-		FROM recourse.escrows WHERE tenant = $1 ORDER BY reference`, tenant)
-	return out, err
 }
 
 // Tenants lists the tenants that have cases, or anything that should have one.

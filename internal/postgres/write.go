@@ -7,9 +7,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // write runs a statement that changes something other than a case, between its two
 // failpoints.
-func write(ctx context.Context, db *sql.DB, what, query string, args ...any) (sql.Result, error) {
+func write(ctx context.Context, db execer, what, query string, args ...any) (sql.Result, error) {
 	failpoint.Hit(failpoint.JournalBefore, what)
 	res, err := db.ExecContext(ctx, query, args...)
 	failpoint.Hit(failpoint.JournalAfter, what)

@@ -56,27 +56,19 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 	}
 }
 
-func TestAnAbsenceProvesNothingWhileACallMayBeOnItsWay(t *testing.T) {
+func TestTheExecutorStatesForHowLongALookupProvesNothing(t *testing.T) {
 	t.Parallel()
-	c := aCall()
-	gone := answering(t, 404, map[string]string{"Content-Type": "application/json"}, absent(c.OperationKey))
-	for _, tc := range []struct {
-		inFlight, sentAgo time.Duration
-		class             postadjudication.Class
-	}{
-		{0, 0, "unknown"}, {0, DefaultInFlight - 1, "unknown"}, {0, DefaultInFlight, "not_executed"},
-		{time.Second, time.Second - 1, "unknown"}, {time.Second, time.Second, "not_executed"}, {-1, 0, "not_executed"},
+	for _, tc := range []struct{ life, recalls, inFlight, remembers, onItsWay time.Duration }{
+		{0, 0, 0, 0, DefaultInFlight}, {time.Hour, 0, time.Second, time.Hour, time.Second}, {0, time.Hour, -1, time.Hour, -1},
+		{postadjudication.Forever, time.Hour, 0, postadjudication.Forever, DefaultInFlight},
 	} {
-		c.SentAgo = tc.sentAgo
-		a := newExecutor(t, Config{BaseURL: gone, InFlight: tc.inFlight}).Lookup(withLimit(t), c)
-		if a.Class != tc.class || (a.Type == TypePremature) != (tc.class == "unknown") || a.Class == "unknown" && !strings.Contains(a.Message, "ask again in") {
-			t.Errorf("%v after %v: %+v", tc.inFlight, tc.sentAgo, a)
+		e := newExecutor(t, Config{BaseURL: "http://127.0.0.1:1", KeyLifetime: tc.life, LookupLifetime: tc.recalls, InFlight: tc.inFlight})
+		if e.KeyLifetime() != tc.life || e.LookupLifetime() != tc.remembers || e.InFlight() != tc.onItsWay {
+			t.Errorf("%+v: states %s, %s and %s", tc, e.KeyLifetime(), e.LookupLifetime(), e.InFlight())
 		}
 	}
-	paid := answering(t, 200, map[string]string{"Content-Type": "application/json"}, told(c, "executed", 12500, "USD"))
-	c.SentAgo = 0
-	if a := newExecutor(t, Config{BaseURL: paid}).Lookup(withLimit(t), c); a.Class != "executed" {
-		t.Errorf("a payment is a fact at once: %+v", a)
+	if _, err := New(Config{BaseURL: "http://127.0.0.1:1", LookupLifetime: -1}); err == nil {
+		t.Error("a negative lookup lifetime is taken")
 	}
 }
 

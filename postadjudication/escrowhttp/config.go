@@ -23,7 +23,7 @@ const (
 )
 
 // DefaultInFlight is Config.InFlight where nothing is stated.
-const DefaultInFlight = time.Minute
+const DefaultInFlight = postadjudication.DefaultInFlight
 
 // Config describes one escrow service.
 type Config struct {
@@ -35,15 +35,21 @@ type Config struct {
 	// Client makes the requests. Redirects are not followed whatever it says. Nil
 	// means a client of its own: HTTP/1.1 with up to 256 idle connections.
 	Client *http.Client
-	// KeyLifetime is for how long the service recognises an operation key. Zero
-	// means that no call may follow an unknown one; [postadjudication.Forever]
-	// that keys never expire.
+	// KeyLifetime is for how long the service recognises an operation key, at least.
+	// [postadjudication.Forever] means that keys never expire. Zero means that it
+	// recognises none, which is the safe side and costs the retries: no call follows an
+	// unknown one, so that after a single answer that was lost the service is looked up
+	// once, and a lookup that does not say "executed" makes a dispute.
 	KeyLifetime time.Duration
+	// LookupLifetime is for how long after the first call a lookup tells what became of a
+	// key, if that is longer than KeyLifetime. Past it a lookup that finds nothing proves
+	// nothing: a service that has forgotten a key says the same.
+	LookupLifetime time.Duration
 	// InFlight is for how long a call that was given up may still be executed: it waits
 	// in a proxy, or in the queue of a service that is slow. Until then a lookup that
-	// finds nothing proves nothing, and is Unknown. It is to be far more than the clocks
-	// of the machines that execute differ by. Zero means DefaultInFlight, less that the
-	// service never executes what it has not answered.
+	// finds nothing proves nothing. It is to be far more than the clocks of the machines
+	// that execute differ by. Zero means DefaultInFlight, less that the service never
+	// executes what it has not answered.
 	InFlight time.Duration
 	// Table overrides the meaning of single status codes. A status with class
 	// Executed is read as a success: only its body makes it one.
@@ -72,6 +78,9 @@ func New(c Config) (*Executor, error) {
 	if c.KeyLifetime < 0 {
 		return nil, errors.New("escrowhttp: KeyLifetime is negative")
 	}
+	if c.LookupLifetime < 0 {
+		return nil, errors.New("escrowhttp: LookupLifetime is negative")
+	}
 	if c.MaxBody < 0 {
 		return nil, errors.New("escrowhttp: MaxBody is negative")
 	}
@@ -85,14 +94,15 @@ func New(c Config) (*Executor, error) {
 		c.Now = time.Now
 	}
 	return &Executor{
-		executions:  base.JoinPath("v1", "executions"),
-		header:      header,
-		client:      unredirected(c.Client),
-		keyLifetime: c.KeyLifetime,
-		inFlight:    c.InFlight,
-		table:       maps.Clone(c.Table),
-		maxBody:     c.MaxBody,
-		now:         c.Now,
+		executions:     base.JoinPath("v1", "executions"),
+		header:         header,
+		client:         unredirected(c.Client),
+		keyLifetime:    c.KeyLifetime,
+		lookupLifetime: max(c.KeyLifetime, c.LookupLifetime),
+		inFlight:       c.InFlight,
+		table:          maps.Clone(c.Table),
+		maxBody:        c.MaxBody,
+		now:            c.Now,
 	}, nil
 }
 
@@ -125,7 +135,7 @@ func checkedHeader(h http.Header) (http.Header, error) {
 	for name, values := range h {
 		key := http.CanonicalHeaderKey(name)
 		switch key {
-		case "Idempotency-Key", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Host", "Connection":
+		case "Idempotency-Key", "Recourse-Generation", "Recourse-Not-After", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Host", "Connection":
 			return nil, fmt.Errorf("escrowhttp: header %s is set by the executor", key)
 		}
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !tokenRune(r) }) {

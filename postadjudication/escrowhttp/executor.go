@@ -1,10 +1,7 @@
 package escrowhttp
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -20,19 +17,22 @@ const longestCall = 5 * time.Minute
 
 // Executor calls one escrow service. It is safe for concurrent use.
 type Executor struct {
-	executions  *url.URL
-	header      http.Header
-	client      *http.Client
-	keyLifetime time.Duration
-	inFlight    time.Duration
-	table       map[int]Verdict
-	maxBody     int64
-	now         func() time.Time
+	executions     *url.URL
+	header         http.Header
+	client         *http.Client
+	keyLifetime    time.Duration
+	lookupLifetime time.Duration
+	inFlight       time.Duration
+	table          map[int]Verdict
+	maxBody        int64
+	now            func() time.Time
 }
 
 var (
-	_ postadjudication.Executor = (*Executor)(nil)
-	_ postadjudication.Lookuper = (*Executor)(nil)
+	_ postadjudication.Executor        = (*Executor)(nil)
+	_ postadjudication.Lookuper        = (*Executor)(nil)
+	_ postadjudication.InFlighter      = (*Executor)(nil)
+	_ postadjudication.LookupLifetimer = (*Executor)(nil)
 )
 
 // Execute posts the request once and classifies the answer. It returns when the
@@ -48,13 +48,18 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
 	req := e.request(x.traced(ctx), http.MethodPost, e.executions, c)
 	req.Header.Set("Content-Type", "application/json")
-	// Hiding the reader's type leaves GetBody unset. With it, net/http would take
-	// the Idempotency-Key as leave to replay the request on a new connection.
-	req.Body = io.NopCloser(bytes.NewReader(c.Request))
-	req.ContentLength = int64(len(c.Request))
+	fence(req.Header, c)
+	// GetBody stays unset. With it, net/http would take the Idempotency-Key as leave to
+	// replay the request on a new connection.
+	body := newLastByte(c.Request, c.Fresh)
+	req.Body, req.ContentLength = body, int64(len(c.Request))
 
 	resp, err := e.client.Do(req)
-	if err != nil {
+	stale := body.end()
+	switch {
+	case err != nil && stale != nil:
+		return unsent(stale)
+	case err != nil:
 		return x.unanswered(ctx, err)
 	}
 	defer resp.Body.Close()
@@ -66,7 +71,9 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 }
 
 // Lookup asks what became of the operation key. Every answer but the two that the
-// wire defines is Unknown; the outcome table does not apply to it.
+// wire defines is Unknown; the outcome table does not apply to it. Whether an answer that
+// nothing was executed proves anything is for the caller to judge, by InFlight and
+// LookupLifetime.
 func (e *Executor) Lookup(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	ctx, ended := spanned(ctx, "look up")
 	return ended(e.lookUp(ctx, c))
@@ -89,7 +96,7 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	case http.StatusOK:
 		return x.execution(ctx, resp)
 	case http.StatusNotFound:
-		return e.proven(x.absence(ctx, resp), c)
+		return x.absence(ctx, resp)
 	default:
 		v := standard(resp.StatusCode)
 		v.Class, v.Retry = postadjudication.Unknown, true
@@ -97,18 +104,14 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 	}
 }
 
-// proven takes an answer that nothing was executed for a proof only when no call can
-// still be on its way.
-func (e *Executor) proven(a postadjudication.Answer, c postadjudication.Call) postadjudication.Answer {
-	if a.Class == postadjudication.NotExecuted && c.SentAgo < e.inFlight {
-		a.Class, a.Type = postadjudication.Unknown, TypePremature
-		a.Message = fmt.Sprintf("nothing was executed yet, but a call that was given up may still be on its way: ask again in %s", (e.inFlight - c.SentAgo).Round(time.Second))
-	}
-	return a
-}
-
 // KeyLifetime is the lifetime that the executor was configured with.
 func (e *Executor) KeyLifetime() time.Duration { return e.keyLifetime }
+
+// LookupLifetime is how long the service tells what became of a key, as configured.
+func (e *Executor) LookupLifetime() time.Duration { return e.lookupLifetime }
+
+// InFlight is how long a call that was given up may still be executed, as configured.
+func (e *Executor) InFlight() time.Duration { return e.inFlight }
 
 // Close closes connections that are idle. Calls in flight are not touched.
 func (e *Executor) Close() { e.client.CloseIdleConnections() }
@@ -122,6 +125,17 @@ func (e *Executor) request(ctx context.Context, method string, u *url.URL, c pos
 		Method: method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
+}
+
+// fence tells the escrow service from when on, and after which other request, it is to
+// refuse this one: see the package comment.
+func fence(h http.Header, c postadjudication.Call) {
+	if c.Generation > 0 {
+		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
+	}
+	if !c.NotAfter.IsZero() {
+		h.Set("Recourse-Not-After", c.NotAfter.UTC().Format(time.RFC3339Nano))
+	}
 }
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {

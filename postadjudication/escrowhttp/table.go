@@ -14,6 +14,7 @@ const (
 	TypeUnavailable       = "http.unavailable"        // 5xx
 	TypeNoAnswer          = "http.no_answer"          // the connection ended first
 	TypeConnectionRefused = "http.connection_refused" // no connection was made
+	TypeUnsent            = "http.unsent"             // the claim was too old when the last byte was to leave
 	TypeUnreadable        = "http.unreadable"         // a 2xx that does not say what was moved
 	TypeRedirect          = "http.redirect"           // 3xx
 	TypeInFlight          = "http.in_flight"          // 409
@@ -21,7 +22,6 @@ const (
 	TypeTimeout           = "http.timeout"            // 408, or the call's own time limit
 	TypeUnexpected        = "http.unexpected"         // anything else
 	TypeNotExecuted       = "http.not_executed"       // a lookup's proof that nothing was moved
-	TypePremature         = "http.premature"          // nothing was moved yet, but may be: see Config.InFlight
 )
 
 // Verdict is what a status code says of the money.

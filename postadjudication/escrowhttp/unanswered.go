@@ -30,6 +30,12 @@ func (x *exchange) unanswered(ctx context.Context, err error) postadjudication.A
 	return a
 }
 
+// unsent is the answer when all but the last byte of a request may have left: the
+// service has no whole request to execute.
+func unsent(stale error) postadjudication.Answer {
+	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: clip(stale.Error())}
+}
+
 // unconnected reports whether the error is that of a dial.
 func unconnected(err error) bool {
 	var dns *net.DNSError

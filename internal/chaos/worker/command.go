@@ -10,6 +10,7 @@ import (
 const (
 	Submit   = "submit"    // Adjudication
 	SubmitTx = "submit-tx" // Adjudication, in a transaction of the worker's own
+	OpenTx   = "open-tx"   // Adjudication, in a transaction that stays open for Offset; with Attempts it is rolled back
 	Task     = "task"      // RetryKey, of the worker's plain family
 	Cancel   = "cancel"    // Tenant and Run
 	Fork     = "fork"      // Tenant and Run

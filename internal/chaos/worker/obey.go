@@ -28,9 +28,9 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		var s postadjudication.Submitted
 		s, err = p.service.Submit(ctx, c.Adjudication)
 		r.submitted(s, err)
-	case SubmitTx:
+	case SubmitTx, OpenTx:
 		var s postadjudication.Submitted
-		s, err = p.submitTx(ctx, c.Adjudication)
+		s, err = p.submitTx(ctx, c)
 		r.submitted(s, err)
 	case Task:
 		var s postadjudication.Submitted
@@ -74,8 +74,9 @@ func (r *Reply) submitted(s postadjudication.Submitted, err error) {
 	}
 }
 
-// submitTx hands over beside a statement of the caller's own, in one transaction.
-func (p *process) submitTx(ctx context.Context, a postadjudication.Adjudication) (s postadjudication.Submitted, err error) {
+// submitTx hands over beside a statement of the caller's own, in one transaction, which
+// may stay open for a while. What was rolled back has no reply.
+func (p *process) submitTx(ctx context.Context, c Command) (s postadjudication.Submitted, err error) {
 	tx, err := p.db.BeginTx(ctx, nil)
 	if err != nil {
 		return s, err
@@ -85,8 +86,21 @@ func (p *process) submitTx(ctx context.Context, a postadjudication.Adjudication)
 			err = errors.Join(err, undo)
 		}
 	}()
-	if s, err = p.service.SubmitTx(ctx, tx, a); err != nil || s.Reply != postadjudication.Created {
+	if s, err = p.service.SubmitTx(ctx, tx, c.Adjudication); err != nil {
 		return s, err
+	}
+	if c.Do == OpenTx {
+		select {
+		case <-time.After(c.Offset):
+		case <-ctx.Done():
+			return postadjudication.Submitted{}, ctx.Err()
+		}
+		if c.Attempts > 0 {
+			return postadjudication.Submitted{}, nil
+		}
+	}
+	if s.Reply != postadjudication.Created {
+		return s, nil
 	}
 	if err := tx.Commit(); err != nil {
 		return s, err

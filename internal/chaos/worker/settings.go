@@ -24,9 +24,12 @@ type Settings struct {
 	Slots       int
 	ClockOffset time.Duration // of this process from the machine's clock
 	KeyLifetime time.Duration // that the executor states
+	InFlight    time.Duration // the same; longer than any fault keeps a call from the escrow service
 	Handled     bool          // dead letters of settlements have a handler, which succeeds
 	Archive     string        // directory that letters go into; none when empty
 	Retain      string        // how long letters of settlements are kept, as ISO 8601; needs Archive
+	Shards      int           // as of postadjudication.Config
+	NoChores    bool          // the plain family is not known
 	Only        bool          // answer commands, execute nothing
 }
 

@@ -98,15 +98,14 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	return errors.Join(err, p.service.Close())
 }
 
-// inFlight is longer than any fault keeps a call from the escrow service.
-const inFlight = 30 * time.Second
-
 func (p *process) open(ctx context.Context) error {
 	redis, err := asynq.ParseRedisURI(p.settings.RedisURL)
 	if err != nil {
 		return err
 	}
-	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: inFlight})
+	calls, err := escrowhttp.New(escrowhttp.Config{
+		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Client: client(p.settings.Name),
+	})
 	if err != nil {
 		return err
 	}
@@ -125,7 +124,10 @@ func (p *process) open(ctx context.Context) error {
 		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.Panicking(calls), calls}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond,
+		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
+	}
+	if s.NoChores {
+		c.Families = nil
 	}
 	c.Policy.BaseDelay = s.BaseDelay
 	if err := s.keep(&c); err != nil {

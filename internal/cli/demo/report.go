@@ -86,7 +86,7 @@ func (d *Demo) report(h *handover, e *evidence, audit *postadjudication.Audit, v
 	at := e.places()
 	r := &Report{
 		Lines: h.lines, Submitted: h.replies[postadjudication.Created],
-		Deduplicated: h.replies[postadjudication.Deduplicated] + h.replies[postadjudication.AlreadyExecuted],
+		Deduplicated: h.replies[postadjudication.Deduplicated] + h.replies[postadjudication.AlreadyExecuted] + h.replies[postadjudication.Superseded],
 		Settled:      at[placeSettled], Refunded: at[placeRefunded], PartiallySettled: at[placePartial], DeadLettered: at[placeLetter],
 		Cancelled: at[placeCancelled], Live: at[placeLive],
 		Attempts: e.counts[receipts.AttemptStarted], RetriesScheduled: e.counts[receipts.RetryScheduled],

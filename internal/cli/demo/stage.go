@@ -72,7 +72,10 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 
 // servers finds a place on the servers that are named.
 func (d *Demo) servers(ctx context.Context) (app.Options, error) {
-	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: keyLifetime, Listen: d.options.Listen, Expose: d.options.Expose}
+	out := app.Options{Private: true, Embedded: true, TimeLimit: timeLimit, KeyLifetime: app.Lifetime{Span: keyLifetime, Said: true}, Listen: d.options.Listen, Expose: d.options.Expose}
+	// It can be asked about a key for longer than it takes one again; here only the audience asks.
+	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Said: true}
+	out.Lookups.Off = true
 	archive, err := os.MkdirTemp("", "recourse-demo-archive-")
 	if err != nil {
 		return out, err

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/hibiken/asynq"
 
@@ -48,23 +49,37 @@ func Healthy(checks []Check) bool {
 func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	checks := examinePostgres(ctx, databaseURL)
 	if checks[0].Verdict == Fine {
-		checks = append(checks, examineSchema(ctx, databaseURL, redis))
+		checks = append(checks, examineSchema(ctx, databaseURL, redis)...)
 	}
 	return append(checks, examineRedis(ctx, redis)...)
 }
 
-// examineSchema opens the service, which compares versions.
-func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) Check {
+// examineSchema opens the service, which compares versions, and asks what it can't read.
+func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	const name = "schema version"
 	service, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: databaseURL, Redis: redis})
 	switch {
 	case errors.Is(err, postadjudication.ErrSchema):
-		return wrong(name, err.Error(), "recourse migrate, or a newer recourse")
+		return []Check{wrong(name, err.Error(), "recourse migrate, or a newer recourse")}
+	case err != nil:
+		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
+	}
+	runs := readable(ctx, service)
+	if err := service.Close(); err != nil {
+		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
+	}
+	return []Check{fine(name, "the one this program needs"), runs}
+}
+
+// readable asks for runs that this program passes over.
+func readable(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "runs readable"
+	n, err := service.UnreadableRuns(ctx)
+	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
+	case n > 0:
+		return wrong(name, fmt.Sprintf("this program can't read %d of the live runs and open letters", n), "use a newer recourse, or see in the log of a worker what it can't read")
 	}
-	if err := service.Close(); err != nil {
-		return wrong(name, err.Error(), "see the other checks of Postgres")
-	}
-	return fine(name, "the one this program needs")
+	return fine(name, "all")
 }

@@ -48,7 +48,7 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "runs readable", "Redis reachable", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
 			t.Errorf("%+v", c)
 		}

@@ -35,7 +35,7 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	}()
 	p := patient{ctx, db}
 	return []Check{
-		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.appendOnly(), p.clock(),
+		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.appendOnly(), p.guarded(), p.clock(),
 	}
 }
 
@@ -85,11 +85,29 @@ func (p patient) appendOnly() Check {
 	case err != nil:
 		return wrong(name, err.Error(), "check the server's log")
 	case state == "":
-		return wrong(name, "the trigger is not there", "recourse migrate; if the schema is current, somebody dropped it: receipts verify")
-	case state != "O" && state != "A":
-		return wrong(name, "the trigger is disabled", "ALTER TABLE recourse.receipts ENABLE TRIGGER append_only, then receipts verify")
+		return wrong(name, "the trigger is not there", "recourse migrate, then receipts verify")
+	case state == "D":
+		return wrong(name, "the trigger is disabled", "recourse migrate, then receipts verify")
+	case state != "A":
+		return wrong(name, "a session can turn the trigger off, as after a data-only restore", "recourse migrate, then receipts verify")
 	}
 	return fine(name, "trigger in force")
+}
+
+// guarded names the other triggers that refuse changes and are not in force in every
+// session. Those that are not there at all are found when the schema is looked at.
+func (p patient) guarded() Check {
+	const name = "what receipts bind is kept"
+	off, err := p.ask(`SELECT coalesce(string_agg(c.relname || '.' || t.tgname, ', ' ORDER BY c.relname, t.tgname), '') FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+		JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'recourse' AND f.proname LIKE 'refuse\_%' AND t.tgenabled <> 'A'`)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "check the server's log")
+	case off != "":
+		return wrong(name, "not in force: "+off, "recourse migrate, then receipts verify")
+	}
+	return fine(name, "triggers in force")
 }
 
 func (p patient) clock() Check {

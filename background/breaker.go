@@ -1,0 +1,162 @@
+package background
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Target is whom a family's handler calls. A circuit breaker is of a target over all
+// tenants, or of a target for one tenant.
+type Target struct {
+	Tenant string // empty: all tenants
+	Family string
+	Name   string // Run.Target
+}
+
+// targets are what a run's claim may be kept from by a breaker: its target for its own
+// tenant, and over all.
+func (r Run) targets() (own, all Target) {
+	return Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}, Target{Family: r.Family, Name: r.Target}
+}
+
+// endpoint is the run's target over all tenants.
+func (r Run) endpoint() Target { return Target{Family: r.Family, Name: r.Target} }
+
+// BreakerState is where a circuit breaker stands.
+type BreakerState string
+
+// The states of a circuit breaker.
+const (
+	BreakerClosed   BreakerState = "closed"    // runs of the target are claimed
+	BreakerOpen     BreakerState = "open"      // none is but for probes; by hand, none at all
+	BreakerHalfOpen BreakerState = "half_open" // as open, and the target has answered a probe
+)
+
+// Breaker is the circuit breaker of one target as the journal last saw it. While it is
+// not closed, waiting runs of the target are paused: they stay pending or scheduled,
+// and need no notification.
+//
+//	closed ──failing, hanging, by hand──▶ open ──a probe is answered, by hand──▶ half_open
+//	   ▲                                   ▲                                      │   │
+//	   │                                   └──────── failing again, by hand ──────┘   │
+//	   └───────────────────── answered often enough, by hand ─────────────────────────┘
+//
+// One of a single tenant is moved by hand only. Its release closes it at once: whether
+// the target bears what was paused is for the breaker over all tenants to say.
+type Breaker struct {
+	Target
+	State    BreakerState
+	ByHand   bool   // opened by a person: nothing probes, only a person releases it
+	Actor    string // of the last move
+	Cause    string // reason code of the last move
+	Reason   string // for people
+	At       time.Time
+	OpenedAt time.Time // when it was last closed until; zero before it first opened
+	Opening  int64     // how often it has opened
+	Version  int64     // rises with every change
+
+	Probes []RunID // not closed: the runs that may be claimed all the same
+	Asked  int64   // new cases let through since it opened
+	Paused int     // runs that wait behind it, as its leader last counted; no more than pausedMost
+}
+
+// Causes of a breaker's moves.
+const (
+	CauseFailing   = "failing"   // new cases failed, with too few answers between
+	CauseHanging   = "hanging"   // too many calls outlived their attempts
+	CauseRelapsed  = "relapsed"  // it had answered, and new cases fail again
+	CauseAnswered  = "answered"  // a probe was answered
+	CauseRecovered = "recovered" // enough of them were
+	CauseReplaced  = "replaced"  // of one tenant and not by hand: the one over all tenants has its place
+	CauseByHand    = "by_hand"
+)
+
+// Bars reports whether the breaker keeps runs of its target from being claimed. A probe
+// is let through by who makes it.
+func (b Breaker) Bars() bool { return b.State == BreakerOpen || b.State == BreakerHalfOpen }
+
+func (b Breaker) next(state BreakerState, actor, cause, reason string, at time.Time) Breaker {
+	next := Breaker{
+		Target: b.Target, State: state, Actor: actor, Cause: cause, Reason: reason, At: at,
+		OpenedAt: b.OpenedAt, Opening: b.Opening, Version: b.Version + 1, Paused: b.Paused,
+	}
+	if !b.Bars() {
+		next.OpenedAt, next.Opening, next.Paused = at, b.Opening+1, 0
+	}
+	return next
+}
+
+// Open is the breaker after it opened; false when it is open already and nothing
+// changes. A person who opens one that opened by itself makes it theirs.
+func (b Breaker) Open(byHand bool, actor, cause, reason string, at time.Time) (Breaker, bool) {
+	if b.State == BreakerOpen && (b.ByHand || !byHand) {
+		return b, false
+	}
+	next := b.next(BreakerOpen, actor, cause, reason, at)
+	next.ByHand = byHand
+	return next, true
+}
+
+// Release is the breaker one step further: what was open is half-open, what was
+// half-open is closed; false when it is closed already. That of one tenant is closed in
+// one step.
+func (b Breaker) Release(actor, cause, reason string, at time.Time) (Breaker, bool) {
+	if !b.Bars() {
+		return b, false
+	}
+	if b.State == BreakerOpen && b.Tenant == "" {
+		return b.next(BreakerHalfOpen, actor, cause, reason, at), true
+	}
+	return b.Close(actor, cause, reason, at)
+}
+
+// Close is the breaker closed; false when it is.
+func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool) {
+	if !b.Bars() {
+		return b, false
+	}
+	next := b.next(BreakerClosed, actor, cause, reason, at)
+	next.Paused = 0
+	return next, true
+}
+
+// letsThrough reports whether a run may be claimed as a probe.
+func (b Breaker) LetsThrough(id RunID) bool { return !b.Bars() || slices.Contains(b.Probes, id) }
+
+// PausedQuery asks for waiting runs of a target that are due and that no breaker of
+// their own tenant keeps back.
+type PausedQuery struct {
+	Target
+	New    bool    // never claimed; else only those that were
+	Newest bool    // in falling order of due time; else rising
+	From   float64 // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
+	After  Cursor  // of those that were claimed: strictly after
+	Due    time.Time
+	Limit  int
+}
+
+// BreakerStore is what the journal keeps of circuit breakers, for all processes.
+type BreakerStore interface {
+	// Breakers lists the breakers that are not closed.
+	Breakers(ctx context.Context) ([]Breaker, error)
+	// MoveBreaker changes a breaker with a receipt of it, in one commit. It decides on
+	// the newest state, which is a closed breaker of version 0 when there is none yet;
+	// when decide reports false nothing is written. It returns the breaker as it is now.
+	MoveBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, moved bool, err error)
+	// StepBreaker writes Probes, Asked and Paused of a breaker whose version is still the
+	// one before and whose state is the one given, without a receipt. It reports whether
+	// it did.
+	StepBreaker(ctx context.Context, next Breaker) (bool, error)
+	// Paused lists waiting runs of a target: of each what Waiting gives.
+	Paused(ctx context.Context, q PausedQuery) ([]Run, error)
+	// CountPaused counts the waiting runs of a target, due or not, up to a number.
+	CountPaused(ctx context.Context, t Target, most int) (int, error)
+	// TellPaused leaves the receipt, in the tenant's own trail, that the breaker of a
+	// target over all tenants pauses its runs: once an opening. It does nothing when the
+	// breaker is closed.
+	TellPaused(ctx context.Context, tenant string, t Target, at time.Time) error
+	// TellClosed leaves the receipts, in the trails of tenants that were told of an
+	// opening which is over, that it is: of at most so many. It returns how many.
+	TellClosed(ctx context.Context, at time.Time, limit int) (int, error)
+}

@@ -1,0 +1,108 @@
+package background
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestBreakerMovesByTheTable(t *testing.T) {
+	t.Parallel()
+	const closed, open, half = BreakerClosed, BreakerOpen, BreakerHalfOpen
+	auto := func(b Breaker) (Breaker, bool) { return b.Open(false, "who", "cause", "why", noon) }
+	hand := func(b Breaker) (Breaker, bool) { return b.Open(true, "who", "cause", "why", noon) }
+	release := func(b Breaker) (Breaker, bool) { return b.Release("who", "cause", "why", noon) }
+	shut := func(b Breaker) (Breaker, bool) { return b.Close("who", "cause", "why", noon) }
+	earlier := noon.Add(-time.Hour)
+	for _, tc := range []struct {
+		name   string
+		from   BreakerState
+		byHand bool
+		tenant string
+		move   func(Breaker) (Breaker, bool)
+		to     BreakerState
+		toHand bool
+		moved  bool
+	}{
+		{"opens by itself", closed, false, "", auto, open, false, true},
+		{"opens by hand", closed, false, "", hand, open, true, true},
+		{"nothing to release", closed, false, "", release, closed, false, false},
+		{"nothing to close", closed, false, "", shut, closed, false, false},
+		{"is open", open, false, "", auto, open, false, false},
+		{"becomes a person's", open, false, "", hand, open, true, true},
+		{"stays a person's", open, true, "", auto, open, true, false},
+		{"is a person's", open, true, "", hand, open, true, false},
+		{"is let go", open, false, "", release, half, false, true},
+		{"is let go by hand", open, true, "", release, half, false, true},
+		{"recovers from open", open, false, "", shut, closed, false, true},
+		{"relapses", half, false, "", auto, open, false, true},
+		{"half-open becomes a person's", half, false, "", hand, open, true, true},
+		{"is let go twice", half, false, "", release, closed, false, true},
+		{"recovers", half, false, "", shut, closed, false, true},
+		{"a tenant's is let go at once", open, true, "t", release, closed, false, true},
+		{"a tenant's from before", half, false, "t", shut, closed, false, true},
+	} {
+		was := Breaker{Target: Target{tc.tenant, "f", "n"}, State: tc.from, ByHand: tc.byHand, OpenedAt: earlier, Opening: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, Asked: 5, Paused: 4}
+		now, moved := tc.move(was)
+		if now.State != tc.to || now.ByHand != tc.toHand || moved != tc.moved || now.Target != was.Target {
+			t.Errorf("%s: %+v, %v", tc.name, now, moved)
+		}
+		if !moved {
+			if now.Version != 7 || len(now.Probes) != 1 {
+				t.Errorf("%s: changed though it did not move: %+v", tc.name, now)
+			}
+			continue
+		}
+		if now.Version != 8 || now.Probes != nil || now.Asked != 0 || now.Actor != "who" || now.Cause != "cause" || now.Reason != "why" || now.At != noon {
+			t.Errorf("%s: %+v", tc.name, now)
+		}
+		opens := tc.from == closed
+		if opened := now.Opening == 4 && now.OpenedAt.Equal(noon); opened != opens || !opens && !now.OpenedAt.Equal(earlier) {
+			t.Errorf("%s: opening %d at %s", tc.name, now.Opening, now.OpenedAt)
+		}
+	}
+}
+
+// A probe's failure is the target's, not the run's.
+func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
+	t.Parallel()
+	no := Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "busy"}}
+	run := Run{Attempt: 3, BudgetSpent: 2, State: Running}
+	run.Policy.MaxRetryAttempts = 3
+	if end, ask := probed(run, no, nil, noon); ask || end.fact != "retry-scheduled" || end.spend != SpendNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
+		t.Errorf("the last of the budget: %+v, %v", end, ask)
+	}
+	if end, _ := decide(run, no, nil, noon); end.fact != "dead-lettered" {
+		t.Errorf("without a probe: %+v", end)
+	}
+	run.Attempt = 60
+	if end, _ := probed(run, no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
+		t.Errorf("waits until %s", end.next)
+	}
+	run.CancelAsked = true
+	if end, _ := probed(run, no, nil, noon); end.fact != "cancelled" {
+		t.Errorf("asked to cancel: %+v", end)
+	}
+	run.CancelAsked = false
+	if end, _ := probed(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.fact != "dead-lettered" || end.spend != SpendAttempt {
+		t.Errorf("refused: %+v", end)
+	}
+	if end, _ := probed(run, Result{Class: Executed}, nil, noon); end.fact != "attempt-succeeded" {
+		t.Errorf("executed: %+v", end)
+	}
+}
+
+func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		most, spent int
+		last        bool
+	}{{3, 0, false}, {3, 1, true}, {3, 2, true}, {1, 0, true}, {2, 0, true}, {5, 2, false}} {
+		r := Run{BudgetSpent: tc.spent}
+		r.Policy.MaxRetryAttempts = tc.most
+		if got := lastAttempt(r); got != tc.last {
+			t.Errorf("%+v: %v", tc, got)
+		}
+	}
+}

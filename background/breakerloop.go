@@ -1,0 +1,188 @@
+package background
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// countEvery and showEvery are parts of BreakerRule.Lead: how often a leader counts
+	// what is paused, and how often it shows itself at least.
+	countEvery, showEvery = 4, 4
+	// pausedMost is up to how many paused runs are counted.
+	pausedMost = 1000
+	// tellMost is how many trails are told at one time that an opening is over.
+	tellMost = 50
+)
+
+// breakerLoop follows the circuit breakers of all targets, and leads those that are open
+// and not held by a person.
+//
+// Every process does. Whoever changes the breaker's version first leads, and the others
+// wait for a time since they saw the version first: so there is one leader at a time,
+// and one that is lost is replaced, without two clocks being compared.
+type breakerLoop struct {
+	m       *Manager
+	seen    map[Target]breakerSeen
+	told    time.Time      // when trails were last looked for that are to say that it is over
+	leading sync.Map       // Target: this process leads it
+	work    sync.WaitGroup // leaders
+	begun   chan Breaker   // breakers that this process has opened
+
+	mu      sync.Mutex
+	stalled map[Target]StalledBreaker
+}
+
+// breakerSeen is what was seen of an open breaker, and since when.
+type breakerSeen struct {
+	version int64
+	since   time.Time
+	asked   int64
+	opening int64
+	quiet   time.Time // since when no new case was asked
+	said    bool
+}
+
+func newBreakerLoop(m *Manager) *breakerLoop {
+	return &breakerLoop{m: m, seen: map[Target]breakerSeen{}, begun: make(chan Breaker, 16), stalled: map[Target]StalledBreaker{}}
+}
+
+// lead asks for a breaker to be led that this process has opened.
+func (k *breakerLoop) lead(b Breaker) {
+	select {
+	case k.begun <- b:
+	default: // it is found by what it has not shown for a while
+	}
+}
+
+// run follows the breakers until ctx ends, and returns when what its leaders let through
+// has ended.
+func (k *breakerLoop) run(ctx context.Context) {
+	defer k.work.Wait()
+	every := k.m.cfg.Breaker.Lead
+	for failing := false; ; {
+		err := k.m.breakers.refresh(ctx, 0)
+		if err == nil && time.Since(k.told) >= every {
+			k.told = time.Now()
+			_, err = k.m.cfg.Ledger.TellClosed(ctx, k.m.now(), tellMost)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			k.m.log.Error("the circuit breakers can't be followed", zap.Error(err))
+		}
+		if failing = err != nil; !failing {
+			k.look(ctx)
+		}
+		k.m.breakers.tidy(time.Now())
+		pause := time.NewTimer(every)
+		if len(*k.m.breakers.known.Load()) > 0 {
+			pause.Reset(every / 5)
+		}
+		select {
+		case <-pause.C:
+		case b := <-k.begun:
+			k.follow(ctx, b)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look takes the lead of breakers that have shown nothing for a while, and says which
+// ones are stalled.
+func (k *breakerLoop) look(ctx context.Context) {
+	now, seen := time.Now(), map[Target]breakerSeen{}
+	for t, b := range *k.m.breakers.known.Load() {
+		last, known := k.seen[t]
+		if !known || last.version != b.Version {
+			last.version, last.since = b.Version, now
+		}
+		if !known || last.asked != b.Asked || last.opening != b.Opening || b.Paused == 0 {
+			last.asked, last.opening, last.quiet = b.Asked, b.Opening, now
+		}
+		last.said = k.judge(b, now.Sub(last.quiet), last.said)
+		seen[t] = last
+		if now.Sub(last.since) >= k.m.cfg.Breaker.Lead {
+			k.follow(ctx, b)
+		}
+	}
+	k.mu.Lock()
+	for t := range k.stalled {
+		if _, still := seen[t]; !still {
+			delete(k.stalled, t)
+		}
+	}
+	k.mu.Unlock()
+	k.seen = seen
+}
+
+// judge notes whether a breaker is stalled, and says so once.
+func (k *breakerLoop) judge(b Breaker, quiet time.Duration, said bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if b.ByHand || b.Paused == 0 || quiet < k.m.cfg.Breaker.Stalled {
+		delete(k.stalled, b.Target)
+		return false
+	}
+	k.stalled[b.Target] = StalledBreaker{Breaker: b, For: quiet}
+	if !said {
+		k.m.log.Error("runs wait behind an open circuit breaker, and no new case comes that could show whether the target works",
+			zap.String("target", b.Name), zap.String("family", b.Family), zap.Int("paused", b.Paused), zap.Time("open_since", b.OpenedAt))
+	}
+	return true
+}
+
+func (k *breakerLoop) stalledNow() []StalledBreaker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]StalledBreaker, 0, len(k.stalled))
+	for _, s := range k.stalled {
+		out = append(out, s)
+	}
+	return out
+}
+
+// follow does what a breaker calls for that nobody has changed for a while.
+func (k *breakerLoop) follow(ctx context.Context, b Breaker) {
+	if !b.Bars() || b.Version == 0 || b.ByHand {
+		return // not written yet, or not ours to release
+	}
+	f := k.m.families[b.Family]
+	if f == nil && b.Tenant == "" {
+		return // of a family that other processes run
+	}
+	if _, at := k.leading.LoadOrStore(b.Target, true); at {
+		return
+	}
+	k.work.Go(func() {
+		defer k.leading.Delete(b.Target)
+		if b.Tenant != "" {
+			k.retire(b)
+			return
+		}
+		l := newLeader(k.m, f, b)
+		defer l.calls.Wait()
+		if err := l.run(ctx); err != nil && ctx.Err() == nil {
+			k.m.log.Warn("a circuit breaker could not be led, it is tried again", zap.String("target", b.Name), zap.Error(err))
+		}
+	})
+}
+
+// retire closes a breaker of a single tenant that is not by hand: it is from before
+// breakers were over all tenants.
+func (k *breakerLoop) retire(b Breaker) {
+	_, _, err := k.m.breakers.insist(b.Target, func(now Breaker) (Breaker, bool) {
+		if now.ByHand || now.Version != b.Version {
+			return now, false
+		}
+		return now.Close(k.m.breakers.actor(), CauseReplaced, "the circuit breaker over all tenants takes its place", k.m.now())
+	})
+	if err != nil {
+		k.m.log.Warn("a circuit breaker could not be closed", zap.String("target", b.Name), zap.Error(err))
+	}
+}

@@ -1,0 +1,86 @@
+package background_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A run that waits in place when its circuit breaker opens lets go of its delivery, spends
+// nothing, and continues when that is closed.
+func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			return refused
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(func(c *background.Config) {
+		c.SweepEvery = 50 * time.Millisecond
+		c.Breaker = background.BreakerRule{Lead: 100 * time.Millisecond}
+	})
+	r := h.submit(w, func(r *background.Run) {
+		r.Tenant, r.Target, r.Policy.BaseDelay = "acme", "escrow", 900*time.Millisecond
+	})
+	h.awaitState(r.ID, background.Scheduled)
+	h.awaitTrue("it waits", func() bool { return w.Stats().Waiting == 1 })
+	of := background.Target{Tenant: "acme", Family: family, Name: "escrow"}
+	move := func(decide func(background.Breaker) (background.Breaker, bool)) {
+		if _, moved, err := w.MoveBreaker(t.Context(), of, decide); err != nil || !moved {
+			t.Fatal(moved, err)
+		}
+	}
+	at := time.Now().UTC()
+	move(func(b background.Breaker) (background.Breaker, bool) {
+		return b.Open(true, "kim", background.CauseByHand, "why", at)
+	})
+	h.awaitTrue("it is paused", func() bool { return w.Stats().Parked == 1 && w.Stats().Waiting == 0 })
+	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 1 || h.calls.Load() != 1 {
+		t.Errorf("%+v", now)
+	}
+	move(func(b background.Breaker) (background.Breaker, bool) {
+		return b.Release("kim", background.CauseByHand, "why", at)
+	})
+	done := h.awaitState(r.ID, background.Succeeded)
+	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted, receipts.AttemptSucceeded}
+	if got := h.facts(r.ID); !slices.Equal(got, want) || done.Attempt != 2 {
+		t.Errorf("facts %v, run %+v", got, done)
+	}
+	h.awaitTrue("the circuit breaker is closed", func() bool { return w.Stats().Braked == 0 })
+}
+
+// A run that was paused has no task: nobody has removed it.
+func TestAPausedRunsTaskIsNotMissed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	m, err := background.New(h.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), Bell: 1})
+	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), Bell: 1})
+	pull := func(b background.Breaker) (background.Breaker, bool) {
+		return b.Open(true, "kim", background.CauseByHand, "why", time.Now().UTC())
+	}
+	// By another process: this one does not know of it yet.
+	if _, moved, err := h.journal.MoveBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, pull); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	for _, r := range []background.Run{paused, missed} {
+		background.Confirm(t.Context(), m, r, background.BellRemoved)
+	}
+	if told := h.toldOutOfBand(paused.ID); len(told) != 0 {
+		t.Errorf("paused: %v", told)
+	}
+	if told := h.toldOutOfBand(missed.ID); !slices.Equal(told, []string{background.BellRemoved}) {
+		t.Errorf("missed: %v", told)
+	}
+}

@@ -1,0 +1,155 @@
+package background_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// everySo often are beats that a test can wait for.
+func beating(c *background.Config) {
+	c.BeatEvery, c.SweepEvery = 20*time.Millisecond, 50*time.Millisecond
+}
+
+// A process whose clock alone is off claims nothing, says why, and works again once it is
+// set.
+func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	var right time.Duration
+	if err := h.journal.Enlist(t.Context(), background.Session{ID: uuid.New(), Worker: "other", ClockOffset: &right}); err != nil {
+		t.Fatal(err)
+	}
+	var off atomic.Int64
+	off.Store(int64(3 * time.Second))
+	w := h.start(beating, func(c *background.Config) {
+		c.LostAfter = time.Hour // the other one has no process
+		c.BeatEvery = 20 * time.Millisecond
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	})
+	h.awaitTrue("the process says that its clock is off", func() bool {
+		err := w.Healthy()
+		return err != nil && strings.Contains(err.Error(), "the clock of this machine is 3s")
+	})
+	if got := w.Stats().ClockOffset.Round(time.Second); got != -3*time.Second {
+		t.Errorf("offset %s", got)
+	}
+	r := h.submit(w)
+	h.awaitTrue("the delivery was handed back", func() bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.Retried > 0
+	})
+	if n := h.calls.Load(); n != 0 {
+		t.Fatalf("%d calls by a clock that is off", n)
+	}
+	off.Store(0)
+	h.awaitState(r.ID, background.Succeeded)
+}
+
+// Everything is recorded with the ledger's time, whoever's clock is wrong; alone, a
+// process goes by it.
+func TestTheLedgersTimeIsRecorded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	w := h.start(beating, func(c *background.Config) {
+		c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
+	})
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Succeeded)
+	for _, m := range h.journal.Moves(r.ID) {
+		if off := time.Since(m.At); off < -time.Minute || off > time.Minute {
+			t.Errorf("%s is recorded %s ago", m.Fact, off)
+		}
+	}
+}
+
+// Another server of the database whose clock is behind: claims pause until three beats
+// agree, then all go by it. What runs meanwhile is recorded without a leap.
+func TestClaimsPauseWhenTheServerChanges(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	w := h.start(beating, func(c *background.Config) { c.BeatEvery = 200 * time.Millisecond })
+	first := h.submit(w)
+	h.awaitState(first.ID, background.Succeeded)
+	h.journal.SetClock(-time.Hour, "the other server")
+	h.awaitTrue("the process waits for beats that agree", func() bool {
+		err := w.Healthy()
+		return err != nil && strings.Contains(err.Error(), "has changed")
+	})
+	h.awaitTrue("the new time holds", func() bool { return w.Healthy() == nil })
+	second := h.submit(w, func(r *background.Run) { r.RetryKey, r.DueAt = "tx:2", time.Now().Add(-2*time.Hour) })
+	h.awaitState(second.ID, background.Succeeded)
+	if at := h.journal.Moves(second.ID)[0].At; time.Since(at) < 59*time.Minute {
+		t.Errorf("claimed at %s", at)
+	}
+}
+
+// A simulated clock is gone by as it is.
+func TestASimulatedClockIsNotMeasured(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	w := h.start(beating, func(c *background.Config) {
+		c.Simulated, c.Now = true, func() time.Time { return time.Now().Add(240 * time.Hour) }
+	})
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Succeeded)
+	if at := h.journal.Moves(r.ID)[0].At; time.Until(at) < 239*time.Hour {
+		t.Errorf("claimed at %s", at)
+	}
+	all, err := h.journal.Sessions(t.Context())
+	if err != nil || len(all) != 1 || all[0].ClockOffset != nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// A restore that lost the sessions leaves runs that nobody executes: they continue once
+// their sessions have been missed for as long as it takes to be lost.
+func TestARunUnderASessionThatIsNotThereContinues(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	r := h.journal.Submit(background.Run{Family: family, RetryKey: "tx:release", Queue: "pay:0", State: background.Running,
+		Session: uuid.New(), Token: uuid.New(), Attempt: 1, Bell: 1})
+	h.start(quick)
+	got := h.awaitState(r.ID, background.Succeeded)
+	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
+		t.Errorf("run %+v", got)
+	}
+	if cut := h.journal.Moves(r.ID)[0]; !strings.HasPrefix(cut.Actor, "observer:") || cut.Result.Class != background.Unknown {
+		t.Errorf("move %+v", cut)
+	}
+}
+
+// The process whose own session was lost begins a new one, and its run is not touched
+// before its call was cancelled.
+func TestAProcessWhoseSessionIsGoneBeginsAnew(t *testing.T) {
+	t.Parallel()
+	cancelled := make(chan struct{})
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		if a.Number == 1 {
+			<-ctx.Done()
+			close(cancelled)
+			return vague
+		}
+		return paid
+	})
+	h.journal.SetCalm(true)
+	w := h.start(quick)
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Running)
+	h.journal.ForgetSessions()
+	<-cancelled
+	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.Recoveries != 0 {
+		t.Errorf("run %+v", got)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	person = "user:chaos"
+	why    = "chaos"
+)
+
+// unknownCase is a case of which it is unknown what was moved: the run that it is at, and the
+// operation key of that run.
+type unknownCase struct {
+	transaction string
+	run         background.RunID
+	key         string
+	state       string
+}
+
+const unknownSQL = `SELECT c.subject, r.id, encode(r.operation_key, 'hex'), r.state FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id
+	WHERE c.tenant = $1 AND c.unknown_open > 0 AND r.state = ANY($2) AND (r.live OR r.letter = 'open') ORDER BY r.id DESC LIMIT $3`
+
+// unknownCases are some of which it is unknown what was moved, the newest first.
+func (a *arena) unknownCases(ctx context.Context, limit int, states ...string) (out []unknownCase, err error) {
+	rows, err := a.db.QueryContext(ctx, unknownSQL, tenant, pq.Array(states), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c unknownCase
+		var id string
+		if err := rows.Scan(&c.transaction, &id, &c.key, &c.state); err != nil {
+			return nil, err
+		}
+		if c.run, err = receipts.ParseRunID(id); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, rows.Err()
+}
+
+// lookUp asks the escrow service what became of every case that is unknown, until all
+// are known, or for as long as limit. It tells how many are left.
+func (a *arena) lookUp(ctx context.Context, limit time.Duration) (left int, err error) {
+	for began := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+		open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
+		if err != nil || len(open) == 0 || time.Since(began) > limit {
+			return len(open), err
+		}
+		for _, c := range open {
+			_, err := a.desk.ReconcileByLookup(ctx, tenant, c.run, person)
+			if err != nil && !declined(err) {
+				return len(open), fmt.Errorf("looking up %s: %w", c.transaction, err)
+			}
+		}
+	}
+}
+
+// declined reports whether an action was refused, or came too late: others act on the
+// same cases.
+func declined(err error) bool {
+	var refused *postadjudication.RefusedError
+	var field *postadjudication.FieldError
+	return errors.As(err, &refused) || errors.As(err, &field) || errors.Is(err, background.ErrLostGuard) || errors.Is(err, postadjudication.ErrReconcileFirst) ||
+		errors.Is(err, postadjudication.ErrEnded) || errors.Is(err, postadjudication.ErrNotFound)
+}
+
+// finding is what the escrow service's own ledger says of an operation key.
+func (a *arena) finding(key string) postadjudication.Finding {
+	f := postadjudication.Finding{Actor: person, Reason: why, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
+	for _, e := range a.escrow.Effects() {
+		if e.OperationKey == key {
+			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false
+			f.Moved += e.Moved.Minor
+		}
+	}
+	return f
+}
+
+// find records for every case that is unknown what the ledger says of it, and tells how
+// many are left.
+func (a *arena) find(ctx context.Context) (found, left int, err error) {
+	open, err := a.unknownCases(ctx, 10_000, "dead_lettered")
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, c := range open {
+		switch _, err := a.desk.Reconcile(ctx, tenant, c.run, a.finding(c.key)); {
+		case err == nil:
+			found++
+		case declined(err):
+			left++
+		default:
+			return found, left, fmt.Errorf("finding of %s: %w", c.transaction, err)
+		}
+	}
+	return found, left, nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// frozenAt are the points from the claim to the last byte of its call, and how many
+// connections the process has to the escrow service there.
+var frozenAt = []struct {
+	point   string
+	state   string // of the run
+	dialled int
+}{
+	{failpoint.Point(failpoint.JournalBefore, string(receipts.AttemptStarted)), "pending", 0},
+	{failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted)), "running", 0},
+	{failpoint.Point(failpoint.CallBefore, failpoint.Executor), "running", 0},
+	{failpoint.Point(failpoint.CallLast, failpoint.Executor), "running", 1},
+}
+
+// A worker freezes between its claim and the last byte of its call. Meanwhile its run
+// dies elsewhere, a person finds, rightly, that nothing was executed, and the opposite is
+// decided and paid. Then it wakes: it sends nothing. The keys never expire, and the
+// escrow holds more than both ways together, so that nothing but the claim's age can stop
+// the second payment.
+//
+// 200 freezes: go run ./cmd/sandbox go test ./internal/chaos -run TestAWorkerThatWakesPaysNothing -count 50 -timeout 1h
+func TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
+	for _, at := range frozenAt {
+		t.Run(at.point, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			way, err := newProxy(strings.TrimPrefix(s.escrow.URL(), "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = way.close() })
+			forever := func(c *worker.Settings) { c.KeyLifetime = postadjudication.Forever }
+			sleeper := s.worker("stop="+at.point, forever, func(c *worker.Settings) { c.EscrowURL = "http://" + way.addr() })
+			a := adjudication(1, "refused,ok", "")
+			a.Held.Minor = 5 * a.Amount.Minor
+			replied := s.later(sleeper, a)
+			s.frozen(sleeper)
+			run := s.onlyRun("state = '" + at.state + "'")
+			s.untilTrue("the worker froze where it claims", func() bool { return s.escrow.Totals().Calls == 0 && way.connections() == at.dialled })
+			other := s.worker("", forever)
+			s.refundInstead(other, run, a)
+			if err := sleeper.process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			replied()
+			if at.state == "running" { // it says itself that it sent nothing
+				s.until("told late", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late' AND run_id = $1
+					AND body::json->'payload'->>'attempt_class' = 'not_executed')`, run)
+			}
+			s.quit(other)
+			s.submit(sleeper, adjudication(2, "ok", "")) // it works again, alone
+			s.until("settled", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = 'txr_2' AND progression = 'settled')`)
+			s.quit(sleeper)
+			s.onlyRefunded(a)
+			s.sound()
+		})
+	}
+}
+
+// connections counts those that go through a proxy now.
+func (p *proxy) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// untilTrue waits for what the database does not tell.
+func (s *stage) untilTrue(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatal("still not so: ", what)
+		}
+	}
+}
+
+// refundInstead has the run of an adjudication die, found not executed, and the opposite
+// of it paid.
+func (s *stage) refundInstead(h *hand, run string, a postadjudication.Adjudication) {
+	s.t.Helper()
+	s.until("the release died elsewhere", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, run)
+	id, err := receipts.ParseRunID(run)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.service.Reconcile(s.ctx(), a.Tenant, id, postadjudication.Finding{
+		Actor: "user:ada", Reason: "the bank's statement: nothing was moved", Class: postadjudication.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	b := a
+	b.Outcome, b.Generation, b.AdjudicationID, b.Payload = settlement.Refund, 2, a.AdjudicationID+"b", []byte(`{"simulate":"ok"}`)
+	s.submit(h, b)
+	s.until("refunded", `SELECT EXISTS (SELECT FROM recourse.cases WHERE subject = $1 AND progression = 'refunded')`, a.TransactionReceiptID)
+}
+
+// onlyRefunded asks the escrow service's own ledger.
+func (s *stage) onlyRefunded(a postadjudication.Adjudication) {
+	s.t.Helper()
+	released, refunded := 0, 0
+	for _, e := range s.escrow.Effects() {
+		switch {
+		case e.EscrowReference != a.EscrowReference:
+		case e.Outcome == settlement.Refund:
+			refunded++
+		default:
+			released++
+		}
+	}
+	if released != 0 || refunded != 1 {
+		s.t.Errorf("paid both ways: %d releases, %d refunds", released, refunded)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// decision is what an adjudication orders.
+type decision struct {
+	transaction
+	outcome      settlement.Outcome
+	generation   int
+	amount       int64
+	adjudication string
+}
+
+func decisionOf(ad postadjudication.Adjudication) decision {
+	return decision{
+		transaction: transaction{ad.Tenant, ad.TransactionReceiptID}, outcome: ad.Outcome, generation: max(ad.Generation, 1),
+		amount: ad.Amount.Minor, adjudication: ad.AdjudicationID,
+	}
+}
+
+// decided looks for the decisions that were answered as accepted, in whatever words, and
+// were carried out by nobody: neither was anything paid by the escrow service's own
+// ledger, nor is there a run, alive or dead, that was made for them.
+func (v *verdict) decided(decisions map[decision]postadjudication.Reply, cases map[transaction]*trail, effects []fakeescrow.Effect) {
+	type ordered struct {
+		transaction
+		outcome    settlement.Outcome
+		generation int
+	}
+	done := map[ordered]bool{}
+	for _, e := range effects {
+		done[ordered{transaction{e.Tenant, e.TransactionReceiptID}, e.Outcome, int(e.Generation)}] = true
+	}
+	for d, reply := range decisions {
+		if done[ordered{d.transaction, d.outcome, d.generation}] || cases[d.transaction].took(d) {
+			continue
+		}
+		v.Lost++
+		v.breaks("%s of %d by generation %d of %s (%s) was answered %s, and left neither effect nor letter nor run",
+			d.outcome, d.amount, d.generation, d.id, d.adjudication, reply)
+	}
+}
+
+// took reports whether a run was made for a decision.
+func (c *trail) took(d decision) bool {
+	if c == nil {
+		return false
+	}
+	for _, r := range c.receipts {
+		if r.Subtype == receipts.Submitted && r.p.Outcome == string(d.outcome) && r.p.Generation == d.generation && r.p.Amount == d.amount &&
+			r.p.AdjudicationID == d.adjudication {
+			return true
+		}
+	}
+	return false
+}
+
+// revived looks for decisions that people cancelled, and that were made again though
+// nobody decided anew: the sender had only not heard.
+func (v *verdict) revived(c *trail) {
+	type made struct {
+		outcome    string
+		generation int
+	}
+	of := map[background.RunID]made{}
+	cancelled := map[made]string{}
+	for _, r := range c.receipts {
+		switch r.Subtype {
+		case receipts.Submitted:
+			d := made{r.p.Outcome, r.p.Generation}
+			of[r.Run] = d
+			if by := cancelled[d]; by != "" && r.p.ParentRun == (background.RunID{}) {
+				v.Revived++
+				v.breaks("%s by generation %d of %s was cancelled by %s, and carried out all the same by run %s", d.outcome, d.generation, c.Transaction, by, r.Run)
+			}
+		case receipts.Cancelled:
+			if r.p.Reason != caseEnded {
+				cancelled[of[r.Run]] = r.Actor
+			}
+		}
+	}
+}
+
+// caseEnded is the reason of a cancelling that nobody asked for.
+const caseEnded = "case_ended"

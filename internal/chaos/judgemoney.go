@@ -1,0 +1,103 @@
+package main
+
+import (
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// operation is what the receipts say was moved under an operation key.
+type operation struct {
+	moved int64
+	open  bool // a run of it is unknown, and says so
+	lies  bool // its executor states other sums than the escrow service
+}
+
+// hear takes what the receipts of a case say of its operations.
+func (v *verdict) hear(c *trail, lies bool, operations map[string]*operation) {
+	keys := map[background.RunID]*operation{}
+	for _, r := range c.receipts {
+		switch r.Subtype {
+		case receipts.Submitted:
+			if r.p.OperationKey == "" {
+				continue // of a plain family
+			}
+			o := operations[r.p.OperationKey]
+			if o == nil {
+				o = &operation{}
+				operations[r.p.OperationKey] = o
+			}
+			keys[r.Run] = o
+			continue
+		case receipts.AttemptInterrupted:
+			v.Recovered++
+		case receipts.AnsweredLate:
+			v.Late++
+		}
+		if o := keys[r.Run]; o != nil {
+			o.moved = max(o.moved, r.p.Moved)
+		}
+	}
+	for _, r := range c.Runs {
+		if o := keys[r.Run]; o != nil {
+			o.lies, o.open = lies, o.open || r.Class == background.Unknown
+		}
+	}
+}
+
+// paid counts the effects that must not be, as the escrow service knows them.
+func (v *verdict) paid(wrongs []fakeescrow.Wrong) {
+	for _, w := range wrongs {
+		v.Wrong[w.Why]++
+		v.breaks("an effect too many of %s (%s of generation %d, %d of %s): %s", w.TransactionReceiptID, w.Outcome, w.Generation, w.Moved.Minor, w.EscrowReference, w.Why)
+	}
+}
+
+// compare holds the receipts against the escrow service's own ledger.
+func (v *verdict) compare(effects []fakeescrow.Effect, operations map[string]*operation) {
+	v.Effects = len(effects)
+	paid := map[string]int64{}
+	for _, e := range effects {
+		paid[e.OperationKey] += e.Moved.Minor
+		if operations[e.OperationKey] == nil {
+			v.breaks("the escrow service was paid for operation %.12s of %s, of which no receipt tells", e.OperationKey, e.TransactionReceiptID)
+		}
+	}
+	for key, o := range operations {
+		switch {
+		case o.moved == paid[key], o.lies && o.moved == 2*paid[key]:
+		case o.moved == 0 && o.open: // counted as unknown
+		default:
+			v.breaks("operation %.12s: the escrow service moved %d, the receipts say %d", key, paid[key], o.moved)
+		}
+	}
+}
+
+// unknown counts the cases of which it is not known what was moved. Where the escrow
+// service answers again, and everybody was asked, it has to be known.
+func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
+	var one *trail
+	for _, c := range cases {
+		if c.UnknownOpen > 0 {
+			v.Unknown++
+			one = c
+		}
+	}
+	if v.Unknown > bound {
+		v.breaks("%d cases are still unknown, and %d may be; one is %s", v.Unknown, bound, one.Transaction)
+	}
+}
+
+// reserved looks for money that is kept for nothing that any list shows.
+func (v *verdict) reserved(c *trail) {
+	if c.Reserved == 0 {
+		return
+	}
+	for _, r := range c.Runs {
+		if r.State.Live() || r.Letter == background.LetterOpen {
+			return
+		}
+	}
+	v.Hidden++
+	v.breaks("%s: %d is reserved, and neither a live run nor an open letter shows it", c.Transaction, c.Reserved)
+}

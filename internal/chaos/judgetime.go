@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// callsByAttempt finds the call that an attempt made, by "<run id>.<attempt>".
+func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call {
+	out := map[string]fakeescrow.Call{}
+	for _, calls := range all {
+		for _, c := range calls {
+			if _, told := out[c.By.Attempt]; !told {
+				out[c.By.Attempt] = c
+			}
+		}
+	}
+	return out
+}
+
+// waited judges by the escrow service's own clock whether the attempts of a case kept
+// their time. The wait after an attempt is what its policy says, or what the service asked
+// for; it begins, at the earliest, when the answer that ended the attempt was on its way.
+// That needs no other clock. Where a wait began in one process and ended in another, it is
+// measured by two of them, and may be short by what they lie apart. Of an attempt that was
+// not ended by an answer nothing can be said: its call may have come late.
+func (v *verdict) waited(c *trail, calls map[string]fakeescrow.Call, clocks time.Duration) {
+	policies := map[background.RunID]retrypolicy.Policy{}
+	workers := map[string]string{}      // that made an attempt
+	waits := map[string]time.Duration{} // after an attempt
+	for _, r := range c.receipts {
+		now, last := fmt.Sprintf("%s.%d", r.Run, r.p.Attempt), fmt.Sprintf("%s.%d", r.Run, r.p.Attempt-1)
+		switch r.Subtype {
+		case receipts.Submitted:
+			if p, err := retrypolicy.Parse(r.p.Policy); err == nil && p.Jitter == 0 {
+				policies[r.Run] = p
+			}
+		case receipts.RetryScheduled:
+			if r.p.AttemptClass != string(background.NotExecuted) || calls[now].Status != http.StatusTooManyRequests {
+				continue
+			}
+			if p, known := policies[r.Run]; known {
+				waits[now] = p.DelayForAttempt(r.p.BudgetSpent)
+			}
+			if calls[now].RetryAfter > 0 {
+				waits[now] = calls[now].RetryAfter
+			}
+		case receipts.AttemptStarted:
+			workers[now] = r.p.Worker
+			wait, waited := waits[last]
+			before, after := calls[last], calls[now]
+			if !waited || before.Answered.IsZero() || after.At.IsZero() {
+				continue
+			}
+			if workers[now] != workers[last] {
+				wait -= clocks
+			}
+			if v.Gaps++; after.At.Sub(before.Answered) < wait {
+				v.Early++
+				v.breaks("attempt %d of run %s was called %s after the one before was answered, which was to be at least %s",
+					r.p.Attempt, r.Run, after.At.Sub(before.Answered), wait)
+			}
+		}
+	}
+}
+
+// refused counts the calls of workers that must call nobody, since their clock is far off.
+func (v *verdict) refused(all map[string][]fakeescrow.Call, barred []span) {
+	for key, calls := range all {
+		for _, c := range calls {
+			for _, s := range barred {
+				if strings.HasPrefix(c.By.Worker, s.seat) && c.At.After(s.from) && c.At.Before(s.to) {
+					v.Barred++
+					v.breaks("%s called for operation %.12s though its clock is far off", c.By.Worker, key)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// people is what people, and callers, do while machines are dead or frozen. All of it is
+// right: a finding says what the escrow service's ledger says, and a new decision is made
+// only where nothing was paid by the one before.
+var people = []fault{
+	{name: "people-find", weight: 6, people: true, strike: peopleFind},
+	{name: "people-find-waiting", weight: 2, people: true, strike: peopleFindWaiting},
+	{name: "people-decide-opposite", weight: 5, people: true, strike: decideAnew(opposite)},
+	{name: "people-decide-higher", weight: 3, people: true, strike: decideAnew(same)},
+	{name: "people-cancel-and-resend", weight: 3, people: true, strike: cancelAndResend},
+	{name: "people-fork", weight: 4, people: true, strike: forkOne},
+	{name: "people-bulk", weight: 2, people: true, strike: bulkFork},
+	{name: "people-purge", weight: 1, people: true, later: "money of a purged letter that stays reserved", strike: purgeOne},
+	{name: "people-breaker", weight: 1, people: true, strike: pullByHand, heal: releaseByHand},
+	{name: "caller-transaction", weight: 4, people: true, strike: openTransaction},
+}
+
+func same(o settlement.Outcome) settlement.Outcome { return o }
+
+func opposite(o settlement.Outcome) settlement.Outcome {
+	if o == settlement.Release {
+		return settlement.Refund
+	}
+	return settlement.Release
+}
+
+// peopleFind records what became of some letters of which it is unknown.
+func peopleFind(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	return a.findSome(ctx, rng, "dead_lettered")
+}
+
+// peopleFindWaiting does so of runs that wait for their next attempt.
+func peopleFindWaiting(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	return a.findSome(ctx, rng, "scheduled", "pending")
+}
+
+// findSome finds nothing while the way to the escrow service may hold a call that pays
+// yet: a person waits until it is healed, or says so.
+func (a *arena) findSome(ctx context.Context, rng *rand.Rand, states ...string) (string, error) {
+	open, err := a.unknownCases(ctx, 20, states...)
+	if err != nil {
+		return "", err
+	}
+	rng.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+	done := 0
+	for _, c := range open[:min(len(open), 5)] {
+		if !a.ways["escrow"].empty() {
+			return fmt.Sprintf("%d found; a call may be on its way", done), nil
+		}
+		pause(ctx, settled)
+		switch _, err := a.desk.Reconcile(ctx, tenant, c.run, a.finding(c.key)); {
+		case err == nil:
+			done++
+		case !declined(err):
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d of %d found", done, len(open)), nil
+}
+
+// settled is after how long a call that has left the proxy is in the ledger.
+const settled = 100 * time.Millisecond
+
+// letterCase is an open letter of which it is known that nothing was moved.
+type letterCase struct {
+	transaction string
+	run         background.RunID
+	generation  int
+	outcome     settlement.Outcome
+}
+
+const letterSQL = `SELECT c.subject, r.id, c.generation, c.adjudication FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id
+	WHERE c.tenant = $1 AND r.letter = 'open' AND c.unknown_open = 0 AND c.moved = 0 AND c.released = 0 AND c.refunded = 0 ORDER BY r.id DESC LIMIT 100`
+
+// letter is one of the newest; nil when there is none.
+func (a *arena) letter(ctx context.Context, rng *rand.Rand) (*letterCase, error) {
+	rows, err := a.db.QueryContext(ctx, letterSQL, tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []letterCase
+	for rows.Next() {
+		var l letterCase
+		var id string
+		if err := rows.Scan(&l.transaction, &id, &l.generation, &l.outcome); err != nil {
+			return nil, err
+		}
+		if l.run, err = receipts.ParseRunID(id); err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	if len(all) == 0 || rows.Err() != nil {
+		return nil, rows.Err()
+	}
+	return &all[rng.IntN(len(all))], nil
+}
+
+// decideAnew makes a decision of a higher generation about a case whose letter is open.
+func decideAnew(outcome func(settlement.Outcome) settlement.Outcome) func(context.Context, *arena, *rand.Rand) (string, error) {
+	return func(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+		l, err := a.letter(ctx, rng)
+		if err != nil || l == nil {
+			return "no letter", err
+		}
+		for _, e := range a.escrow.Effects() {
+			if e.TransactionReceiptID == l.transaction {
+				return l.transaction + " was paid: nothing is decided", nil
+			}
+		}
+		ad, ok := a.load.of(l.transaction)
+		if !ok {
+			return "no letter of the load", nil
+		}
+		ad.Generation, ad.Outcome = l.generation+1, outcome(l.outcome)
+		ad.AdjudicationID = fmt.Sprintf("%s_%d_%s", ad.AdjudicationID, ad.Generation, ad.Outcome)
+		ad.Payload = fmt.Appendf(nil, `{"simulate":%q}`, []string{"ok", "ok", "drop", "refused", "retryable,ok"}[rng.IntN(5)])
+		reply, err := a.submit(ctx, ad)
+		return fmt.Sprintf("%s: %s by generation %d: %s", l.transaction, ad.Outcome, ad.Generation, reply), err
+	}
+}
+
+// submit hands over at the desk.
+func (a *arena) submit(ctx context.Context, ad postadjudication.Adjudication) (postadjudication.Reply, error) {
+	a.load.accepted.name(ad)
+	s, err := a.desk.Submit(ctx, ad)
+	if err != nil {
+		return "", err // it may have been taken
+	}
+	a.load.accepted.note(ad, worker.Reply{Reply: s.Reply, Run: s.Run.String()})
+	return s.Reply, nil
+}
+
+// cancelAndResend cancels a decision, which its sender then hands over again, word for
+// word, since it has not heard.
+func cancelAndResend(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	var id, transaction string
+	err := a.db.QueryRowContext(ctx, `SELECT r.id, c.subject FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+		WHERE r.live AND r.family = 'settlement' AND c.generation = 1 AND c.adjudication = 'release' ORDER BY random() LIMIT 1`).Scan(&id, &transaction)
+	if err != nil {
+		return "nothing is live", nil
+	}
+	run, err := receipts.ParseRunID(id)
+	if err != nil {
+		return "", err
+	}
+	status, err := a.desk.Cancel(ctx, tenant, run, person, why)
+	if err != nil && !declined(err) {
+		return "", err
+	}
+	ad, ok := a.load.of(transaction)
+	if !ok {
+		return transaction + " is not of the load", nil
+	}
+	pause(ctx, time.Duration(rng.IntN(400))*time.Millisecond)
+	reply, err := a.submit(ctx, ad)
+	return fmt.Sprintf("%s is %s; again: %s", transaction, status.State, reply), err
+}
+
+func forkOne(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	l, err := a.letter(ctx, rng)
+	if err != nil || l == nil {
+		return "no letter", err
+	}
+	s, err := a.desk.Fork(ctx, tenant, l.run, postadjudication.ForkRequest{Actor: person, Reason: why})
+	switch {
+	case err == nil:
+		a.load.accepted.noteOther(worker.Reply{Reply: s.Reply, Run: s.Run.String()})
+	case !declined(err):
+		return "", err
+	}
+	return fmt.Sprintf("%s: %s", l.transaction, s.Reply), nil
+}
+
+// bulkFork forks many letters by a plan; every third is cancelled in the middle of it.
+func bulkFork(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	q := postadjudication.BulkRequest{Tenant: tenant, Action: postadjudication.BulkFork, Actor: person, Reason: why,
+		Filter: postadjudication.LetterFilter{Standing: background.LetterOpen, Class: background.NotExecuted}}
+	cancelled := rng.IntN(3) == 0
+	if cancelled {
+		q.Throttle = 2
+	}
+	b, err := a.desk.PlanBulk(ctx, q)
+	if err != nil || b.Progress.Pending == 0 {
+		return "an empty plan", err
+	}
+	if _, err := a.desk.RunBulk(ctx, tenant, b.ID, b.Hash, person); err != nil {
+		return "", err
+	}
+	if cancelled {
+		_, err = a.desk.CancelBulk(ctx, tenant, b.ID, person, why)
+	}
+	return fmt.Sprintf("%d letters, cancelled: %t", b.Progress.Pending, cancelled), err
+}
+
+func purgeOne(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	l, err := a.letter(ctx, rng)
+	if err != nil || l == nil {
+		return "no letter", err
+	}
+	q := postadjudication.PurgeRequest{Actor: person, Reason: why, Filter: postadjudication.LetterFilter{Standing: background.LetterOpen, Transaction: l.transaction}}
+	plan, err := a.desk.PlanPurge(ctx, tenant, q)
+	if err != nil {
+		return "", err
+	}
+	q.Confirm = strconv.Itoa(plan.Letters)
+	done, err := a.desk.Purge(ctx, tenant, q)
+	if err != nil && declined(err) {
+		err = nil
+	}
+	return fmt.Sprintf("%s: %d letters", l.transaction, done.Letters), err
+}
+
+func pullByHand(ctx context.Context, a *arena, _ *rand.Rand) (string, error) {
+	_, err := a.desk.PullBrake(ctx, tenant, postadjudication.DefaultTarget, person, why)
+	return "", err
+}
+
+func releaseByHand(ctx context.Context, a *arena) error {
+	for ctx.Err() == nil {
+		_, err := a.desk.ReleaseBrake(ctx, tenant, postadjudication.DefaultTarget, person, why)
+		if err == nil {
+			return nil
+		}
+		pause(ctx, 200*time.Millisecond) // Postgres may be away
+	}
+	return ctx.Err()
+}
+
+// openTransaction has a caller hand over on an escrow that others use too, in a
+// transaction that stays open for seconds and is then committed or rolled back.
+func openTransaction(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
+	h := a.fleet.any(rng)
+	if h == nil {
+		return "no worker", nil
+	}
+	n := a.load.latest()
+	ad := drawn(rand.New(rand.NewPCG(rng.Uint64(), 1)), extra+rng.IntN(1<<30))
+	ad.EscrowReference, ad.Amount.Minor, ad.Held.Minor = sharedEscrow(n), 100, sharedHeld
+	c := worker.Command{Do: worker.OpenTx, Tenant: tenant, Adjudication: ad, Offset: time.Duration(1+rng.IntN(4000)) * time.Millisecond, Attempts: rng.IntN(2)}
+	a.load.accepted.name(ad)
+	a.load.open.Go(func() {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+		r, err := h.ask(limited, c)
+		if err == nil && r.Error == "" {
+			a.load.count(c.Do + ": " + string(r.Reply))
+			a.load.accepted.note(ad, r)
+		}
+	})
+	return fmt.Sprintf("%s on %s, for %s, committed: %t", ad.TransactionReceiptID, ad.EscrowReference, c.Offset, c.Attempts == 0), nil
+}
+
+// of is the adjudication of the load that a transaction was first handed over with.
+func (l *load) of(transaction string) (postadjudication.Adjudication, bool) {
+	n, err := strconv.Atoi(strings.TrimPrefix(transaction, "txr_"))
+	if err != nil || n >= extra {
+		return postadjudication.Adjudication{}, false
+	}
+	return drawn(rand.New(rand.NewPCG(l.seed, uint64(n))), n), true
+}

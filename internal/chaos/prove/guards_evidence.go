@@ -1,0 +1,50 @@
+package prove
+
+import "slices"
+
+// evidence is what guards what is kept.
+var evidence = []Guard{
+	{
+		Name:  "free text is redacted before it is kept",
+		Edits: []Edit{{"postadjudication/evidence.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
+	},
+	{
+		Name:  "a secret in a payload is refused at the door",
+		Edits: []Edit{{"postadjudication/adjudication.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtTheDoor"},
+	},
+	{
+		Name:  "a chain is verified link by link",
+		Edits: []Edit{{"receipts/verify.go", "	if r.Link != next.Link {", "	if false {"}},
+		By:    Catch{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},
+	},
+	{
+		Name:  "a run of another tenant is not there",
+		Edits: []Edit{{"postadjudication/status.go", "if tenant == \"\" || snap.Run.Tenant != tenant {", "if tenant == \"\" {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
+	},
+	{
+		Name:  "the request that is sent is the one that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "		if sha256.Sum256(r.Payload) != t.RequestDigest {\n			return altered(\"another digest of the request\")", "		if false {\n			return altered(\"another digest of the request\")"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+	},
+	{
+		Name:  "it is sent under the operation key that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "case t.OperationKey != keyOf(t) || t.OperationKey != r.Operation:", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+	},
+	{
+		Name:  "what a submission fixed is never changed",
+		Edits: []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+	},
+	{
+		Name:  "what an escrow holds is never changed once a case names it",
+		Edits: []Edit{{"internal/postgres/migrations/00020_guards.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+	},
+}
+
+// Guards is the table.
+var Guards = slices.Concat(journal, engine, money, escrow, evidence)

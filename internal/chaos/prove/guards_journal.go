@@ -1,0 +1,66 @@
+package prove
+
+// journal is what guards the statements that write.
+var journal = []Guard{
+	{
+		Name: "a move is decided on the newest head of its case",
+		Edits: []Edit{
+			{"internal/postgres/statement_hot.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
+	},
+	{
+		Name: "a move is decided on the newest head of its case (wide statement alone)",
+		Edits: []Edit{
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		By: Catch{Package: "./internal/postgres", Test: "TestAMoveDecidedOnAnOlderHeadIsDecidedAgain/wide"},
+	},
+	{
+		Name: "the claim's token, attempt and state",
+		Edits: []Edit{
+			{"internal/postgres/statement_hot.go", "r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND", ""},
+			{"internal/postgres/statement_move.go", "r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND", ""},
+			{"internal/postgres/statement_hot.go",
+				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
+			{"internal/postgres/statement_move.go",
+				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
+		},
+		Double: "the head of the case",
+		By:     Catch{Package: "./internal/postgres", Test: "TestTwoMovesOfOneRunRace"},
+	},
+	{
+		Name:  "a claim needs its session, alive (narrow statement)",
+		Edits: []Edit{{"internal/postgres/statement_hot.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestTheTrailKeepsTheContractOfALog"},
+	},
+	{
+		Name:  "nothing is claimed while a circuit breaker is open (narrow statement)",
+		Edits: []Edit{{"internal/postgres/statement_hot.go", " AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.state <> 'closed')", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:  "a circuit breaker bars the claims of its runs",
+		Edits: []Edit{{"internal/postgres/statement_move.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:  "a circuit breaker is led by who steps its version",
+		Edits: []Edit{{"internal/postgres/breakers.go", "AND version = $4 - 1 AND state = $8", "AND state = $8"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestClaimsAreGuardedByTheBreaker"},
+	},
+	{
+		Name:  "a tenant is told of an opening once",
+		Edits: []Edit{{"internal/postgres/paused.go", "err != nil || trail.Told >= now.Opening {", "err != nil {"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestATenantIsToldOfEachOpeningOnce"},
+	},
+	{
+		Name:  "receipts are never changed or deleted",
+		Edits: []Edit{{"internal/postgres/guards.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestReceiptsAreNeverChanged"},
+	},
+}

@@ -1,0 +1,151 @@
+package prove
+
+// money is what guards decisions about money: rule 7 and its neighbours.
+var money = []Guard{
+	{
+		Name: "no call after an unknown one past the key's lifetime",
+		Edits: []Edit{{"postadjudication/family.go",
+			"case f.over(r, at):", "case false:"}},
+		By: Catch{Package: "./postadjudication", Test: "TestUnknownIsNotRepeatedPastTheKeyLifetime"},
+	},
+	{
+		Name:  "no fork of an unknown past the key's lifetime",
+		Edits: []Edit{{"postadjudication/fork.go", "case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
+	},
+	{
+		Name:  "no higher generation while money is unknown",
+		Edits: []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestRepliesToADeadLetterAndAfterIt"},
+	},
+	{
+		Name:  "no higher generation while a run is live",
+		Edits: []Edit{{"postadjudication/admission.go", "	case s.Run.State.Live():\n		return Conflicting\n", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestRepliesOfASubmission"},
+	},
+	{
+		Name:  "no other outcome of the same generation",
+		Edits: []Edit{{"postadjudication/admission.go", "	case a.Outcome != c.State.Adjudication:\n		return Conflicting\n", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestRepliesOfASubmission"},
+	},
+	{
+		Name:  "no other operation key while a call of the parent is out",
+		Edits: []Edit{{"postadjudication/fork.go", "return err == nil && !out", "return err == nil"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
+	},
+	{
+		Name:  "no higher generation while a call of a letter is out",
+		Edits: []Edit{{"postadjudication/admission.go", " || s.Run.CallIsOut() && s.Run.Class != Executed", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnOutstandingCallKeepsTheNextGenerationOut"},
+	},
+	{
+		Name:  "a lookup is not believed while a call is on its way to the service",
+		Edits: []Edit{{"postadjudication/lookups.go", "case q.onItsWay() > 0:\n		return Unknown, lookupPremature", "case false:\n		return Unknown, lookupPremature"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhatTheAnswerOfALookupMeans"},
+	},
+	{
+		Name:  "a lookup is told for how long nothing was sent",
+		Edits: []Edit{{"postadjudication/lookups.go", "call.SentAgo = max(0, q.quiet-f.limit)", "call.SentAgo = 24 * time.Hour"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupIsToldWhetherACallMayBeOnItsWay"},
+	},
+	{
+		Name:  "a lookup is not believed while a call of the parent is out",
+		Edits: []Edit{{"postadjudication/lookups.go", "outstanding[s.Run.ID] = s.Run.OutstandingCalls", "outstanding[s.Run.ID] = nil"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupIsNotBelievedWhileACallOfTheParentIsOut"},
+	},
+	{
+		Name:  "a lookup is not believed while a call of a living process is out",
+		Edits: []Edit{{"postadjudication/lookups.go", "case q.outstanding:\n		return Unknown, lookupOutstanding", "case false:\n		return Unknown, lookupOutstanding"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestTheCallOfALostWorkerIsOnItsWayForAWhile"},
+	},
+	{
+		Name:  "a lookup is not believed while the call of a lost worker is on its way",
+		Edits: []Edit{{"postadjudication/lookups.go", "if q.lost {", "if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALetterOfALostWorkerIsClearedByALookup"},
+	},
+	{
+		Name:  "a key that may be forgotten proves nothing",
+		Edits: []Edit{{"postadjudication/lookups.go", "(q.age < 0 || q.age >= q.remembers-q.margin)", "false"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
+	},
+	{
+		Name:  "a finding knows of the call that may be on its way",
+		Edits: []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
+	},
+	{
+		Name:  "no letter is asked about while a call of it can be on its way",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestNothingIsAskedWhileACallCanBeOnItsWay"},
+	},
+	{
+		Name:  "a letter is cleared only when it is said twice",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "case found.Class == NotExecuted && !was.AbsentAt.IsZero() && now.Sub(was.AbsentAt) >= apart:", "case found.Class == NotExecuted && apart >= 0:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
+	},
+	{
+		Name:  "another sum than was left is for a person",
+		Edits: []Edit{{"postadjudication/lookuploop.go", "case found.Class == Executed && found.Moved == left:", "case found.Class == Executed && left >= 0:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
+	},
+	{
+		Name:  "an amount that makes no sense proves nothing",
+		Edits: []Edit{{"postadjudication/family.go", "a.Moved >= 1 && a.Moved <= max(asked, believable)", "a.Moved >= 1"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAbsurdAmountIsAnUnknownOutcome"},
+	},
+	{
+		Name:  "a letter of unknown money is never purged",
+		Edits: []Edit{{"postadjudication/retire.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestHeldLettersAndUnknownMoneyOutliveTheirRetention"},
+	},
+	{
+		Name:  "a fork of an unknown letter begins as unknown",
+		Edits: []Edit{{"postadjudication/fork.go", "	if moneyUnknown(*s) {", "	if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved"},
+	},
+	{
+		Name:  "a letter that is held is never purged",
+		Edits: []Edit{{"postadjudication/retire.go", "case f.Desk.Held:", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestHeldLettersAndUnknownMoneyOutliveTheirRetention"},
+	},
+	{
+		Name:  "what a plan does is done to what it saw",
+		Edits: []Edit{{"postadjudication/bulkguard.go", "if s.Case.Head != a.head {", "if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses"},
+	},
+	{
+		Name:  "a redirect is never followed",
+		Edits: []Edit{{"postadjudication/escrowhttp/config.go", "return http.ErrUseLastResponse }", "return nil }"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestARedirectIsNeverFollowed"},
+	},
+	{
+		Name:  "a success is only what its body proves",
+		Edits: []Edit{{"postadjudication/escrowhttp/answer.go", "case b.Status != statusExecuted && b.Status != statusAlreadyExecuted:", "case false:"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestASuccessIsOnlyWhatItsBodyProves"},
+	},
+	{
+		Name:  "what is settled stays settled",
+		Edits: []Edit{{"settlement/apply.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
+		By:    Catch{Package: "./settlement", Test: "TestWhatIsNotInTheTableIsRefused"},
+	},
+	{
+		Name:  "no other operation key while its case is unknown",
+		Edits: []Edit{{"postadjudication/fork.go", "s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() ||", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
+	},
+	{
+		Name:  "a decision that was cancelled stays so",
+		Edits: []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, or closed by a person's finding", "	return Created"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhatIsCancelledStaysCancelled"},
+	},
+	{
+		Name:  "what contradicts a case that has ended is refused",
+		Edits: []Edit{{"postadjudication/admission.go", "	case c.State.Progression.Ended():\n		return CaseEnded\n", "	case c.State.Progression.Ended():\n		return AlreadyExecuted\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAReversalOfAnEndedCaseIsRefusedWithAReceipt"},
+	},
+	{
+		Name:  "a payment under an older key takes no more of the reservation than it needs",
+		Edits: []Edit{{"settlement/apply.go", "	cut := min(e.Paid, s.Reserved)\n", "	cut := s.Reserved\n"}},
+		By:    Catch{Package: "./settlement", Test: "TestPaymentsUnderAnOlderKey"},
+	},
+}

@@ -1,0 +1,109 @@
+package prove
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+// A guard whose text has changed would be taken away by nothing, and be thought proven.
+func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, g := range Guards {
+		if g.Name == "" || names[g.Name] || len(g.Edits) == 0 {
+			t.Errorf("guard %q is there twice, or has no name or no text", g.Name)
+		}
+		names[g.Name] = true
+		if _, err := g.overlay(root, t.TempDir()); err != nil {
+			t.Errorf("%s: %v", g.Name, err)
+		}
+		if g.Double == "" && len(g.Edits) == 0 {
+			t.Errorf("%s: nothing is taken away", g.Name)
+		}
+	}
+	if len(Guards) < 25 {
+		t.Errorf("the table has %d guards only", len(Guards))
+	}
+}
+
+// A test that is not there would catch nothing.
+func TestEverythingThatCatchesIsThere(t *testing.T) {
+	t.Parallel()
+	for _, g := range Guards {
+		if g.By.Test == "" {
+			if len(g.By.Seed) == 0 {
+				t.Errorf("%s: nothing catches it", g.Name)
+			}
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, g.By.Package, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test, _, _ := strings.Cut(g.By.Test, "/")
+		found := false
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(raw), "func "+test+"(t *testing.T)")
+		}
+		if !found {
+			t.Errorf("%s: %s has no test %s", g.Name, g.By.Package, test)
+		}
+	}
+}
+
+func TestAnEditThatChangesNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ text, find, with, want string }{
+		{"a b c", "b", "d", "a d c"},
+		{"a b b", "b", "d", ""},
+		{"a c", "b", "d", ""},
+		{"a b", "b", "b", ""},
+		{"a b", "", "b", ""},
+	} {
+		got, err := Edit{File: "f", Text: tc.find, With: tc.with}.apply(tc.text)
+		if got != tc.want || (err == nil) != (tc.want != "") {
+			t.Errorf("%+v: %q, %v", tc, got, err)
+		}
+	}
+}
+
+// What proves nothing is told apart from what is caught.
+func TestTheProverTellsItsEndsApart(t *testing.T) {
+	t.Parallel()
+	p := &prover{root: mustAbs(t, root), dir: t.TempDir(), env: os.Environ(), tell: t.Output(), green: map[string]verdict{}}
+	const file = "retrypolicy/delay.go"
+	by := Catch{Package: "./retrypolicy", Test: "TestDelaysDoubleFrom25msUpTo5m"}
+	for name, tc := range map[string]struct {
+		text, with string
+		by         Catch
+		want       verdict
+	}{
+		"a guard that a test catches": {"d *= p.Coefficient", "d *= 1 + 0*p.Coefficient", by, caught},
+		"what changes nothing":        {"d *= p.Coefficient", "d = d * p.Coefficient", by, missed},
+		"what does not compile":       {"d *= p.Coefficient", "d *= p.Coefficients", by, unbuilt},
+		"a test that is not there":    {"d *= p.Coefficient", "d *= 1", Catch{Package: "./retrypolicy", Test: "TestNothing"}, unstarted},
+	} {
+		p.green = map[string]verdict{}
+		got, _, err := p.prove(t.Context(), Guard{Name: name, Edits: []Edit{{file, tc.text, tc.with}}, By: tc.by})
+		if err != nil || got != tc.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, tc.want)
+		}
+	}
+}
+
+func mustAbs(t *testing.T, dir string) string {
+	t.Helper()
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A breach says in the list of receipts, and in the status of its case, by how much.
+func TestABreachSaysByHowMuch(t *testing.T) {
+	t.Parallel()
+	kase := receipts.CaseID(uuid.New())
+	rs, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), receipts.Draft{
+		Run: receipts.RunID(uuid.New()), Subtype: receipts.ConservationBreach, Actor: "worker:a", At: time.Now().UTC().Truncate(time.Microsecond),
+		Payload: receipts.Payload{Attempt: 1, Excess: 9899, Moved: 9999},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list, status bytes.Buffer
+	if err := showReceipts(screen.New(&list), rs, false); err != nil || !strings.Contains(list.String(), "9899 in minor units paid beyond") {
+		t.Errorf("%v\n%s", err, list.String())
+	}
+	answer := caseAnswer{CaseStatus: postadjudication.CaseStatus{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
+	if err := showCase(screen.New(&status), answer); err != nil || !strings.Contains(status.String(), "98.99 EUR was paid beyond") || !strings.Contains(status.String(), "0.99 EUR more than it holds") {
+		t.Errorf("%v\n%s", err, status.String())
+	}
+}

@@ -1,0 +1,281 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func micros() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+func pull(b background.Breaker) (background.Breaker, bool) {
+	return b.Open(false, "test", background.CauseFailing, "why", micros())
+}
+
+func shut(b background.Breaker) (background.Breaker, bool) {
+	return b.Close("test", background.CauseRecovered, "why", micros())
+}
+
+func mustMove(t *testing.T, j *postgres.Journal, of background.Target, decide func(background.Breaker) (background.Breaker, bool)) background.Breaker {
+	t.Helper()
+	b, moved, err := j.MoveBreaker(context.Background(), of, decide)
+	if err != nil || !moved {
+		t.Fatalf("%+v, %v, %v", b, moved, err)
+	}
+	return b
+}
+
+// A process that does not know of the breaker is refused by the journal, and what was let
+// through is not.
+func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
+	t.Parallel()
+	for name, tenant := range map[string]string{"over all tenants": "", "of one": "acme"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, j := context.Background(), open(t, testkit.Migrated(t))
+			session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+			if err := j.Enlist(ctx, session); err != nil {
+				t.Fatal(err)
+			}
+			claim := func(s postgres.Snapshot) error {
+				m := move(receipts.AttemptStarted, s.Run)
+				m.Session = session.ID
+				_, err := j.Apply(ctx, s.Run.ID, m.ID, decide(m))
+				return err
+			}
+			runs := []postgres.Snapshot{submit(t, j), submit(t, j), submit(t, j)}
+			of := background.Target{Tenant: tenant, Family: "plain", Name: "plain"}
+			mustMove(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, pull)
+			b := mustMove(t, j, of, pull)
+			if err := claim(runs[0]); !errors.Is(err, background.ErrBraked) {
+				t.Errorf("open: %v", err)
+			}
+			b.Probes, b.Version = []background.RunID{runs[0].Run.ID, runs[1].Run.ID}, b.Version+1
+			if ok, err := j.StepBreaker(ctx, b); !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+			if ok, err := j.StepBreaker(ctx, b); ok || err != nil {
+				t.Errorf("another leader from the same version: %v, %v", ok, err)
+			}
+			if err := errors.Join(claim(runs[0]), claim(runs[1])); err != nil {
+				t.Errorf("let through: %v", err)
+			}
+			if err := claim(runs[2]); !errors.Is(err, background.ErrBraked) {
+				t.Errorf("not let through: %v", err)
+			}
+			if due, err := j.Waiting(ctx, background.Cursor{}, time.Now(), 10); err != nil || len(due) != 0 {
+				t.Errorf("not paused are %v, %v", due, err)
+			}
+			mustMove(t, j, of, shut)
+			if err := claim(runs[2]); err != nil {
+				t.Errorf("closed: %v", err)
+			}
+		})
+	}
+}
+
+// Whoever notices first opens; the others find it open, and there is one receipt.
+func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Migrated(t)
+	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	of := background.Target{Family: "plain", Name: "plain"}
+	var all sync.WaitGroup
+	moved := make([]bool, 8)
+	for i := range moved {
+		all.Go(func() {
+			b, m, err := journals[i%2].MoveBreaker(ctx, of, pull)
+			if moved[i] = m; err != nil || b.State != background.BreakerOpen {
+				t.Errorf("%+v, %v", b, err)
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	for _, m := range moved {
+		if m {
+			n++
+		}
+	}
+	if trail := onlyTrail(t, journals[0], postgres.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BrakePulled {
+		t.Errorf("opened %d times, %v", n, trail)
+	}
+	if stale, err := journals[1].StepBreaker(ctx, background.Breaker{Target: of, State: background.BreakerOpen, Version: 7}); stale || err != nil {
+		t.Errorf("a step from another version: %v, %v", stale, err)
+	}
+	if stale, err := journals[1].StepBreaker(ctx, background.Breaker{Target: of, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
+		t.Errorf("a step in another state: %v, %v", stale, err)
+	}
+}
+
+// onlyTrail is the one case without runs that a tenant has.
+func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Receipt {
+	t.Helper()
+	cases, err := j.OperationsCases(context.Background(), tenant)
+	if err != nil || len(cases) != 1 {
+		t.Fatalf("%v, %v", cases, err)
+	}
+	head, trail, found, err := j.OperationsAtOnce(context.Background(), tenant, cases[0])
+	if err != nil || !found || int(head.Seq) != len(trail) {
+		t.Fatalf("%v, %v, %v", head, found, err)
+	}
+	return trail
+}
+
+// A tenant's own trail says once that a breaker over all tenants paused its runs, and once
+// that it did no more, whoever comes to say it and how often.
+func TestATenantIsToldOfEachOpeningOnce(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Migrated(t)
+	journals := []*postgres.Journal{open(t, url), open(t, url)}
+	of := background.Target{Family: "plain", Name: "plain"}
+	tell := func() {
+		t.Helper()
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				for {
+					err := journals[i%2].TellPaused(ctx, "acme", of, micros())
+					if errors.Is(err, postgres.ErrBusy) {
+						continue
+					}
+					if err == nil {
+						_, err = journals[i%2].TellClosed(ctx, micros(), 10)
+					}
+					if err == nil {
+						return
+					}
+					if !errors.Is(err, postgres.ErrBusy) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	wants := func(want ...receipts.Subtype) {
+		t.Helper()
+		trail := onlyTrail(t, journals[0], "acme")
+		if len(trail) != len(want) {
+			t.Fatalf("%d receipts, want %v", len(trail), want)
+		}
+		for i, r := range trail {
+			if r.Subtype != want[i] || r.Tenant != "acme" {
+				t.Errorf("%d: %+v", i, r)
+			}
+		}
+	}
+	mustMove(t, journals[0], of, pull)
+	tell()
+	wants(receipts.BrakePulled)
+	mustMove(t, journals[0], of, shut)
+	tell()
+	wants(receipts.BrakePulled, receipts.BrakeReleased)
+	mustMove(t, journals[0], of, pull)
+	tell()
+	mustMove(t, journals[0], of, shut)
+	mustMove(t, journals[0], of, pull) // nobody has said yet that the second is over
+	tell()
+	wants(receipts.BrakePulled, receipts.BrakeReleased, receipts.BrakePulled, receipts.BrakeReleased, receipts.BrakePulled)
+}
+
+// What waits is found as a leader asks for it.
+func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	ctx, j, db := context.Background(), open(t, url), database(t, url)
+	var ids []background.RunID
+	for range 5 {
+		ids = append(ids, submit(t, j).Run.ID)
+	}
+	base := time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
+	for i, id := range ids {
+		if _, err := db.Exec(`UPDATE recourse.runs SET due_at = $2, state = $3 WHERE id = $1`, id.String(), base.Add(time.Duration(i)*time.Minute), []string{"pending", "scheduled", "pending", "scheduled", "pending"}[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := background.Target{Family: "plain", Name: "plain"}
+	for name, tc := range map[string]struct {
+		q    background.PausedQuery
+		want []int
+	}{
+		"new, newest":        {background.PausedQuery{New: true, Newest: true, Limit: 2}, []int{4, 2}},
+		"new, anywhere":      {background.PausedQuery{New: true, From: 0.3, Limit: 1}, []int{2}},
+		"new, the oldest":    {background.PausedQuery{New: true, Limit: 9}, []int{0, 2, 4}},
+		"failed before":      {background.PausedQuery{Limit: 9}, []int{1, 3}},
+		"failed, in turn":    {background.PausedQuery{After: background.Cursor{DueAt: base.Add(time.Minute), ID: ids[1]}, Limit: 9}, []int{3}},
+		"of a tenant":        {background.PausedQuery{Target: background.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
+		"of another tenant":  {background.PausedQuery{Target: background.Target{Tenant: "other"}, Limit: 9}, nil},
+		"new, due long ago":  {background.PausedQuery{New: true, Newest: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
+		"none at that place": {background.PausedQuery{New: true, From: 0.9, Due: base.Add(-time.Minute), Limit: 9}, nil},
+	} {
+		tc.q.Family, tc.q.Name = of.Family, of.Name
+		if tc.q.Due.IsZero() {
+			tc.q.Due = time.Now()
+		}
+		found, err := j.Paused(ctx, tc.q)
+		if err != nil || len(found) != len(tc.want) {
+			t.Errorf("%s: %v, %v", name, found, err)
+			continue
+		}
+		for i, r := range found {
+			if r.ID != ids[tc.want[i]] {
+				t.Errorf("%s: %d is %v", name, i, r)
+			}
+		}
+	}
+	if n, err := j.CountPaused(ctx, of, 3); n != 3 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	mustMove(t, j, background.Target{Tenant: "acme", Family: of.Family, Name: of.Name}, pull)
+	if n, err := j.CountPaused(ctx, of, 9); n != 0 || err != nil {
+		t.Errorf("behind the tenant's own breaker: %d, %v", n, err)
+	}
+}
+
+// What a person had pulled stays open; what had pulled itself is left to be closed with a
+// receipt.
+func TestBrakesFromBeforeBecomeBreakers(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Database(t)
+	db := database(t, url)
+	if err := postgres.MigrateTo(ctx, url, 14); err != nil {
+		t.Fatal(err)
+	}
+	for target, row := range map[string]string{"by-hand": `'pulled', true`, "itself": `'pulled', false`, "easing": `'easing', false`, "over": `'released', false`} {
+		if _, err := db.Exec(`INSERT INTO recourse.brakes (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version, let_due, let_run, goal)
+			VALUES ('acme', 'settlement', $1, gen_random_uuid(), `+row+`, 'kim', 'by_hand', 'why', '2026-01-02 03:04:05Z', 3, now(), gen_random_uuid(), now())`, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := postgres.Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	found, err := open(t, url).TenantBreakers(ctx, "acme")
+	if err != nil || len(found) != 4 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, b := range found {
+		want := background.BreakerHalfOpen
+		switch b.Name {
+		case "by-hand":
+			want = background.BreakerOpen
+		case "over":
+			want = background.BreakerClosed
+		}
+		if b.State != want || b.ByHand != (b.Name == "by-hand") || b.Bars() && !b.OpenedAt.Equal(since) || b.Actor != "kim" || !b.At.Equal(since) || b.Version != 4 {
+			t.Errorf("%+v", b)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A fact that leaves the run as it is moves only the head of its case. Who has not seen
+// it decides again, and both are in the chain: by the statement for what nearly all moves
+// are, and by the one for all others.
+func TestAMoveDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	ctx := context.Background()
+	for name, more := range map[string]int{"narrow": 0, "wide": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, other := open(t, url), open(t, url)
+			s := submit(t, j)
+			claim := move(receipts.AttemptStarted, s.Run)
+			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)) // remembered by j
+			if err != nil {
+				t.Fatal(err)
+			}
+			notice := move(receipts.OutOfBandChangeDetected, claimed.Run)
+			if _, err := other.Apply(ctx, s.Run.ID, notice.ID, decide(notice)); err != nil {
+				t.Fatal(err)
+			}
+			end := move(receipts.AttemptSucceeded, claimed.Run)
+			decided := 0
+			after, err := j.Apply(ctx, s.Run.ID, end.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
+				decided++
+				ch, err := decide(end)(s)
+				for range more {
+					ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.OutOfBandChangeDetected, Actor: "test", At: end.At})
+				}
+				return ch, err
+			})
+			if err != nil || decided != 2 || after.Run.State != background.Succeeded || after.Case.Head.Seq != int64(4+more) {
+				t.Errorf("decided %d times: %+v, %v", decided, after.Run, err)
+			}
+			auditPlain(t, j, s)
+		})
+	}
+}
+
+// Evidence is only added to, whoever asks.
+func TestReceiptsAreNeverChanged(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	s := submit(t, open(t, url))
+	db := database(t, url)
+	for _, statement := range []string{
+		"UPDATE recourse.receipts SET actor = 'nobody' WHERE case_id = $1", "DELETE FROM recourse.receipts WHERE case_id = $1",
+		"UPDATE recourse.receipts SET at = at WHERE case_id = $1",
+	} {
+		_, err := db.Exec(statement, fmt.Sprint(s.Case.ID))
+		var refused *pq.Error
+		if !errors.As(err, &refused) || refused.Code != "42501" {
+			t.Errorf("%s: %v, want to be refused", statement, err)
+		}
+	}
+}

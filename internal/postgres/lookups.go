@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// LookupRecord is what the escrow service said of an open letter of unknown outcome, when it
+// was asked without a person.
+type LookupRecord struct {
+	Run      background.RunID
+	Tenant   string
+	Asked    int
+	AskedAt  time.Time
+	Answer   background.Class
+	Why      string    // an answer that tells nothing: type of its failure
+	Moved    int64     // of an answer of executed
+	AbsentAt time.Time // when it first said that nothing was executed; zero until then
+	NextAt   time.Time // zero when a person has to find out
+	WaitsFor string    // why a person has to; empty while NextAt is set
+}
+
+// unknownSQL gives the open letters c and r of settlements whose money is unknown, but those
+// that somebody holds and those of a bulk plan that runs.
+const unknownSQL = ` FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
+WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'
+  AND NOT EXISTS (SELECT FROM recourse.desk d WHERE d.run_id = r.id AND d.held)
+  AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
+
+// UnknownLetter names an open letter of unknown outcome, and whom to ask about it.
+type UnknownLetter struct {
+	Run    background.RunID
+	Target string
+}
+
+// NeverLookedUp lists unknown open letters that were never asked about, the oldest first.
+func (j *Journal) NeverLookedUp(ctx context.Context, limit int) ([]UnknownLetter, error) {
+	return j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND l.run_id IS NULL ORDER BY r.dead_at, r.id LIMIT $1`, limit)
+}
+
+// LookupsDue lists unknown open letters that are to be asked about again by a time, the most
+// overdue first.
+func (j *Journal) LookupsDue(ctx context.Context, now time.Time, limit int) ([]UnknownLetter, error) {
+	return j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND l.next_at <= $2 ORDER BY l.next_at, r.id LIMIT $1`, limit, now)
+}
+
+func (j *Journal) unknown(ctx context.Context, query string, args ...any) ([]UnknownLetter, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var rows []struct {
+		ID     uuid.UUID `db:"id"`
+		Target string    `db:"target"`
+	}
+	if err := j.reads.SelectContext(ctx, &rows, query, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]UnknownLetter, len(rows))
+	for i, r := range rows {
+		out[i] = UnknownLetter{background.RunID(r.ID), r.Target}
+	}
+	return out, nil
+}
+
+// LetterToLookUp reads an open letter of unknown outcome that nobody holds and no running
+// plan has, with what was recorded of it. ErrNotFound when it is none any more.
+func (j *Journal) LetterToLookUp(ctx context.Context, id background.RunID) (Snapshot, LookupRecord, error) {
+	s, err := j.Snapshot(ctx, id)
+	if err != nil {
+		return s, LookupRecord{}, err
+	}
+	// What is read of the case is older than that the letter may be asked about: what moves it since is noticed.
+	if found, err := j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
+		return s, LookupRecord{}, errors.Join(err, background.ErrNotFound)
+	}
+	was, err := j.Lookup(ctx, s.Run.Tenant, id)
+	return s, was, err
+}
+
+// Lookup reads what was recorded of a run of a tenant; nothing is Asked 0.
+func (j *Journal) Lookup(ctx context.Context, tenant string, id background.RunID) (LookupRecord, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	out := LookupRecord{Run: id, Tenant: tenant}
+	var absent, next sql.NullTime
+	err := j.reads.QueryRowContext(ctx, `SELECT asked, asked_at, answer, why, moved, absent_at, next_at, waits_for FROM recourse.lookups WHERE tenant = $1 AND run_id = $2`, tenant, id.String()).
+		Scan(&out.Asked, &out.AskedAt, &out.Answer, &out.Why, &out.Moved, &absent, &next, &out.WaitsFor)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return out, nil
+	case err != nil:
+		return out, unavailable(err)
+	}
+	out.AskedAt = out.AskedAt.UTC()
+	if absent.Valid {
+		out.AbsentAt = absent.Time.UTC()
+	}
+	if next.Valid {
+		out.NextAt = next.Time.UTC()
+	}
+	return out, nil
+}
+
+// RecordLookup writes what was said after a question, if it follows the one before.
+func (j *Journal) RecordLookup(ctx context.Context, r LookupRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.reads, failpoint.Lookup, `INSERT INTO recourse.lookups AS l (run_id, tenant, asked, asked_at, answer, why, moved, absent_at, next_at, waits_for)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.asked_at, answer = excluded.answer, why = excluded.why, moved = excluded.moved,
+  absent_at = excluded.absent_at, next_at = excluded.next_at, waits_for = excluded.waits_for WHERE l.asked = excluded.asked - 1`,
+		r.Run.String(), r.Tenant, r.Asked, r.AskedAt, string(r.Answer), r.Why, r.Moved, orNull(r.AbsentAt), orNull(r.NextAt), r.WaitsFor)
+	return maybeUnavailable(err)
+}
+
+func orNull(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
+
+// ForgetLookups drops what was recorded of letters that are open and unknown no more.
+func (j *Journal) ForgetLookups(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	_, err := write(ctx, j.reads, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
+  SELECT FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.id = l.run_id AND r.letter = 'open' AND c.unknown_open > 0)`)
+	return maybeUnavailable(err)
+}
+
+// Unresolved counts open letters of unknown outcome: those that are to be looked up, and
+// those that wait for a person.
+type Unresolved struct{ Lookup, Person int64 }
+
+const unresolvedSQL = `SELECT count(*) FILTER (WHERE l.waits_for IS NULL OR l.waits_for = ''), count(*) FILTER (WHERE l.waits_for <> '')
+FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
+WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'`
+
+// The lock of whoever asks, beside those who prune and apply rules.
+const tryLookUpSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
+
+// WhileLookingUp runs work while no other process asks about letters. It reports false, and
+// runs nothing, when another does. The lock keeps the pace and saves questions; what comes of
+// one guards itself: see WhilePruning.
+func (j *Journal) WhileLookingUp(ctx context.Context, work func() error) (alone bool, err error) {
+	conn, err := j.reads.Conn(ctx)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, letGo(ctx, conn)) }()
+	if err := conn.QueryRowContext(ctx, tryLookUpSQL).Scan(&alone); err != nil {
+		return false, unavailable(err)
+	}
+	if !alone {
+		return false, nil
+	}
+	return true, work()
+}

@@ -1,0 +1,78 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// The bits that versions before kept are carried over as the attempts that they were for;
+// of attempts that shared a bit, the last.
+func TestTheCallsThatWereOutAreCarriedOver(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Database(t)
+	if err := postgres.MigrateTo(ctx, url, 14); err != nil {
+		t.Fatal(err)
+	}
+	db := database(t, url)
+	const old = `WITH c AS (INSERT INTO recourse.cases (id, tenant, kind, subject, content, run_id, last_seq, last_link)
+		VALUES (gen_random_uuid(), 'acme', 'plain', $1, sha256(''), gen_random_uuid(), 1, sha256('')) RETURNING id)
+		INSERT INTO recourse.runs (id, case_id, tenant, family, retry_key, queue, target, policy, state, live, holds, attempt_count, last_move, due_at, unheard)
+		SELECT gen_random_uuid(), id, 'acme', 'plain', $1, 'plain:0', 'plain', '{}', 'scheduled', true, true, $2, gen_random_uuid(), now(), $3 FROM c`
+	for key, c := range map[string]struct {
+		attempts int
+		bits     int64
+	}{"none": {3, 0}, "some": {3, 1<<0 | 1<<2}, "last bit": {63, 1 << 62}, "shared": {70, 1<<0 | 1<<6 | 1<<7}} {
+		if _, err := db.Exec(old, key, c.attempts, c.bits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := postgres.Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"none": "-", "some": "{1,3}", "last bit": "{63}", "shared": "{8,64,70}"} {
+		var got string
+		if err := db.QueryRow(`SELECT coalesce(outstanding_calls::text, '-') FROM recourse.runs WHERE retry_key = $1`, key).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", key, got, err, want)
+		}
+	}
+}
+
+// Which calls are out stays as it is through all moves that leave none and hear none.
+func TestMovesKeepTheCallsThatAreOut(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Migrated(t)
+	j, other := open(t, url), open(t, url)
+	seen := submit(t, j)
+	step := func(attempt int, want []int, fact receipts.Subtype, change func(*background.Move)) {
+		t.Helper()
+		m := move(fact, seen.Run)
+		if change != nil {
+			change(&m)
+		}
+		now, err := j.Apply(ctx, seen.Run.ID, m.ID, decide(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = *now
+		stored, err := other.Snapshot(ctx, seen.Run.ID)
+		if err != nil || stored.Run.Attempt != attempt || !slices.Equal(stored.Run.OutstandingCalls, want) || !slices.Equal(now.Run.OutstandingCalls, want) {
+			t.Errorf("%s: stored %v, answered %v; want %v (%v)", fact, stored.Run.OutstandingCalls, now.Run.OutstandingCalls, want, err)
+		}
+	}
+	leave := func(m *background.Move) { m.CallGoesOn = true }
+	step(1, nil, receipts.AttemptStarted, nil)
+	step(1, []int{1}, receipts.AttemptInterrupted, leave)
+	step(2, []int{1}, receipts.AttemptStarted, nil)
+	step(2, []int{1}, receipts.AttemptInterrupted, nil)
+	step(3, []int{1}, receipts.AttemptStarted, nil)
+	step(3, []int{1, 3}, receipts.AttemptInterrupted, leave)
+	step(3, []int{3}, receipts.AnsweredLate, func(m *background.Move) { m.Run.Attempt = 1 })
+	step(3, nil, receipts.AnsweredLate, nil)
+	step(4, nil, receipts.AttemptStarted, nil)
+}

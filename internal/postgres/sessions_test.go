@@ -1,0 +1,140 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// A session that is being forgotten while somebody claims under it stays: the claim holds
+// its row, and is seen once it is committed.
+func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := open(t, url), database(t, url), context.Background()
+	session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	if err := j.Enlist(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	s := submit(t, j)
+	// What the claim's statement does, held open for a moment.
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{
+		`SELECT id FROM recourse.sessions WHERE id = $1 AND NOT lost FOR KEY SHARE`,
+		`UPDATE recourse.runs SET state = 'running', attempt_count = 1, token = gen_random_uuid(), session_id = $1 WHERE id = '` + s.Run.ID.String() + `'`,
+	} {
+		if _, err := tx.Exec(step, session.ID.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- j.Dismiss(ctx, session.ID) }()
+	for waits := false; !waits; {
+		if err := db.QueryRow(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if all, err := j.Sessions(ctx); err != nil || len(all) != 1 {
+		t.Errorf("sessions %v, %v", all, err)
+	}
+	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, holds = false`); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Dismiss(ctx, session.ID); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := j.Sessions(ctx); err != nil || len(all) != 0 {
+		t.Errorf("sessions %v, %v", all, err)
+	}
+}
+
+// Sessions that running runs name and that are not there are found, page by page.
+func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := open(t, url), database(t, url), context.Background()
+	known := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	if err := j.Enlist(ctx, known); err != nil {
+		t.Fatal(err)
+	}
+	gone := []background.SessionID{uuid.New(), {}}
+	for n := range 7 {
+		s := submit(t, j)
+		var session any
+		switch n {
+		case 1, 2:
+			session = known.ID.String()
+		case 4:
+			session = gone[0].String()
+		case 6: // none at all
+		default:
+			continue // it waits
+		}
+		if _, err := db.Exec(`UPDATE recourse.runs SET state = 'running', attempt_count = 1, token = gen_random_uuid(), session_id = $2 WHERE id = $1`, s.Run.ID.String(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, page := range []int{1, 2, 3, 7, 100} {
+		var found []background.SessionID
+		looks := 0
+		for after, more := (background.Cursor{}), true; more; looks++ {
+			ids, next, err := j.MissingSessions(ctx, after, page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, after, more = append(found, ids...), next, next != background.Cursor{}
+		}
+		if looks != 7/page+1 || len(found) != 2 || !slices.Contains(found, gone[0]) || !slices.Contains(found, gone[1]) {
+			t.Errorf("pages of %d: %v after %d looks", page, found, looks)
+		}
+	}
+	for _, id := range gone {
+		if left, err := j.Orphans(ctx, id, 10); err != nil || len(left) != 1 {
+			t.Errorf("under %s: %v, %v", id, left, err)
+		}
+	}
+}
+
+// A beat says what time the database has and which server it is, and keeps how far off the
+// process is.
+func TestABeatReadsTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, ctx := open(t, url), context.Background()
+	session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	if err := j.Enlist(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	off := -1500 * time.Microsecond
+	before := time.Now()
+	alive, now, err := j.Beat(ctx, session.ID, &off)
+	if err != nil || !alive || now.Server == "" || now.At.Before(before.Add(-time.Second)) || now.At.After(time.Now().Add(time.Second)) {
+		t.Fatalf("%v, %+v, %v", alive, now, err)
+	}
+	again, err := j.Clock(ctx)
+	if err != nil || again.Server != now.Server || !again.At.After(now.At) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	all, err := j.Sessions(ctx)
+	if err != nil || len(all) != 1 || all[0].Beat != 1 || all[0].ClockOffset == nil || *all[0].ClockOffset != off {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if alive, _, err := j.Beat(ctx, uuid.New(), nil); alive || err != nil {
+		t.Errorf("of no session: %v, %v", alive, err)
+	}
+}

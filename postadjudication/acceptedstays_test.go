@@ -1,0 +1,276 @@
+package postadjudication
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// What was accepted once stays so: the same adjudication, sent again at any later
+// moment of its case, is never answered as one that was not accepted, and nothing new
+// runs. The sender may have lost the first answer, or repeat itself for another reason.
+func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit = 100 * time.Millisecond
+		c.Policy.MaxRetryAttempts = 1
+		c.Sweep = 50 * time.Millisecond
+	})
+	var stories sync.Map // by target
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		found, _ := stories.Load(c.Target)
+		return found.(*story).answer(c)
+	}
+	r.work()
+	plots := slices.Clone(directed)
+	for seed := range 30 {
+		plots = append(plots, anyPlot.Example(seed))
+	}
+	room := make(chan struct{}, 8)
+	var all sync.WaitGroup
+	for n, plot := range plots {
+		st := &story{rig: r, n: n, answers: map[int]string{}, late: make(chan struct{})}
+		stories.Store(st.target(), st)
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			st.play(plot)
+		})
+	}
+	all.Wait()
+	if err := r.DrainEvents(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.Audit(context.Background())
+	if err != nil || !a.OK() {
+		t.Errorf("%v, %v", a.Broken, err)
+	}
+}
+
+// The moments of a case that a plot is made of: what a person or a sender does, then
+// "=" and how the escrow service answers what is called by it.
+var (
+	acts    = []string{"release", "refund", "part", "lost answer", "fork", "executed", "not executed", "purge", "cancel", "late", "park", "unpark"}
+	answers = []string{"pays", "pays a part", "refuses", "hangs"}
+
+	anyPlot = rapid.Custom(func(t *rapid.T) (plot []string) {
+		for range rapid.IntRange(3, 9).Draw(t, "length") {
+			plot = append(plot, rapid.SampledFrom(acts).Draw(t, "act")+"="+rapid.SampledFrom(answers).Draw(t, "answer"))
+		}
+		return plot
+	})
+
+	directed = [][]string{
+		{"release=pays"},
+		{"lost answer=pays"},
+		{"refund=pays", "release=pays"},
+		{"release=pays a part", "part=pays"},
+		{"release=refuses", "fork=refuses", "fork=pays"},
+		{"release=refuses", "executed"},
+		{"release=refuses", "not executed", "fork=pays"},
+		{"release=refuses", "purge", "executed"},
+		{"release=refuses", "purge", "refund=pays"},
+		{"release=hangs", "late"},
+		{"release=hangs", "not executed", "fork=pays", "late"},
+		{"park", "release=pays", "cancel", "unpark"},
+		{"park", "lost answer=pays", "cancel", "refund=pays", "unpark"},
+		{"part=hangs", "not executed", "release=refuses", "late", "not executed"},
+		{"part=hangs", "not executed", "park", "release=pays", "late", "refund=refuses", "unpark"},
+		{"release=refuses", "refund=refuses", "part=pays"},
+		{"release=pays a part", "park", "part=pays", "cancel", "unpark", "part=pays"},
+	}
+)
+
+// story is one transaction, and what was accepted of it.
+type story struct {
+	*rig
+	n        int
+	told     []string
+	accepted []Adjudication
+	parked   bool
+	late     chan struct{}
+	isLate   bool
+
+	mu      sync.Mutex
+	answers map[int]string // by generation
+	calls   int
+}
+
+func (s *story) target() string { return fmt.Sprintf("bank-%d", s.n) }
+
+func (s *story) answer(c Call) Answer {
+	s.mu.Lock()
+	s.calls++
+	how := s.answers[c.Generation]
+	s.mu.Unlock()
+	switch how {
+	case "pays":
+		return s.escrow.pay(c, c.Amount.Minor)
+	case "pays a part":
+		return s.escrow.pay(c, (c.Amount.Minor+1)/2)
+	case "hangs":
+		<-s.late
+		return s.escrow.pay(c, c.Amount.Minor)
+	}
+	return refused()
+}
+
+func (s *story) play(plot []string) {
+	for _, step := range append(plot, "unpark", "late") {
+		act, how, _ := strings.Cut(step, "=")
+		s.told = append(s.told, step)
+		s.act(act, how)
+		s.rest()
+		for _, a := range s.accepted {
+			s.sendAgain(a)
+		}
+		if s.t.Failed() {
+			return
+		}
+	}
+}
+
+func (s *story) act(act, how string) {
+	ctx := context.Background()
+	who := "user:ada"
+	var no *RefusedError
+	var err error
+	holder, known := s.holder()
+	if !known && !slices.Contains([]string{"release", "refund", "part", "lost answer", "park", "unpark"}, act) {
+		return
+	}
+	switch act {
+	case "release", "refund", "part", "lost answer":
+		s.decide(act, how)
+	case "fork":
+		s.will(s.caseOf(s.next("release")).Generation, how)
+		_, err = s.Fork(ctx, "acme", holder.ID, again)
+	case "executed":
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says so", Class: Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
+	case "not executed":
+		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{Actor: who, Reason: "the bank says no", Class: NotExecuted, Reference: "stmt", CallOutstanding: true})
+	case "cancel":
+		_, err = s.Cancel(ctx, "acme", holder.ID, who, "a fraud")
+	case "purge":
+		if holder.Letter == background.LetterOpen && holder.UnknownOpen == 0 {
+			_, err = s.Purge(ctx, "acme", PurgeRequest{Actor: who, Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Standing: background.LetterOpen}})
+		}
+	case "late":
+		if !s.isLate {
+			close(s.late)
+		}
+		s.isLate = true
+	case "park":
+		if !s.parked {
+			_, err = s.PullBrake(ctx, "acme", s.target(), who, "stop")
+		}
+		s.parked = true
+	case "unpark":
+		if s.parked {
+			_, err = s.ReleaseBrake(ctx, "acme", s.target(), who, "go")
+		}
+		s.parked = false
+	}
+	if err != nil && !errors.As(err, &no) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrReconcileFirst) {
+		s.t.Errorf("%q: %v", s.told, err)
+	}
+}
+
+// next is the adjudication of the next generation.
+func (s *story) next(act string) Adjudication {
+	a := release(s.n)
+	a.Generation, a.Target = len(s.accepted)+1, s.target()
+	switch act {
+	case "refund":
+		a.Outcome = settlement.Refund
+	case "part":
+		a.Amount = euros(400)
+	}
+	return a
+}
+
+// will has calls of a generation answered so from now on.
+func (s *story) will(generation int, how string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[generation] = how
+}
+
+// decide hands over the next generation. Of a lost answer the sender knows nothing: it
+// counts as accepted if the receipts say so.
+func (s *story) decide(act, how string) {
+	a := s.next(act)
+	s.will(a.Generation, how)
+	got := s.mustSubmit(a)
+	accepted := got.Reply == Created
+	if act == "lost answer" {
+		accepted = s.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND body::json->'payload'->>'transaction_receipt_id' = $1
+			AND body::json->'payload'->>'generation' = $2`, a.TransactionReceiptID, fmt.Sprint(a.Generation)) > 0
+	}
+	if accepted {
+		s.accepted = append(s.accepted, a)
+	}
+}
+
+func (s *story) holder() (background.Run, bool) {
+	snap, err := s.journal.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		s.t.Fatal(err)
+	}
+	return snap.Run, err == nil
+}
+
+// rest waits until nothing of the case moves by itself.
+func (s *story) rest() {
+	s.until(fmt.Sprintf("%q is at rest", s.told), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
+		s.target(), s.parked, s.isLate)
+}
+
+// sendAgain sends an accepted adjudication again, in every way there is.
+func (s *story) sendAgain(a Adjudication) {
+	ctx := context.Background()
+	before := s.traces()
+	plain := s.mustSubmit(a)
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	inTx, err := s.SubmitTx(ctx, tx, a)
+	if err := errors.Join(err, tx.Commit()); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, got := range []Submitted{plain, inTx} {
+		known := []Reply{Deduplicated, AlreadyExecuted, DeadLettered, Superseded, Cancelled}
+		if latest := a.Generation == len(s.accepted); !slices.Contains(known, got.Reply) || latest == (got.Reply == Superseded) || got.Run.IsZero() {
+			s.t.Errorf("%q: generation %d of %d is answered %s", s.told, a.Generation, len(s.accepted), got.Reply)
+		}
+		if got.Reply == AlreadyExecuted && got.Settlement.Moved == 0 || got.Reply == Cancelled && got.Actor != "user:ada" {
+			s.t.Errorf("%q: generation %d: %+v", s.told, a.Generation, got)
+		}
+	}
+	if after := s.traces(); after != before {
+		s.t.Errorf("%q: sent again, %+v becomes %+v", s.told, before, after)
+	}
+}
+
+// traces counts what a submission could leave behind: receipts, runs and calls.
+func (s *story) traces() [3]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return [3]int{
+		s.count(`SELECT count(*) FROM recourse.receipts WHERE case_id IN (SELECT case_id FROM recourse.runs WHERE target = $1) AND subtype <> $2`, s.target(), string(receipts.OutOfBandChangeDetected)),
+		s.count(`SELECT count(*) FROM recourse.runs WHERE target = $1`, s.target()), s.calls,
+	}
+}

@@ -1,0 +1,203 @@
+package postadjudication
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// said is what the receipts of a case say of the columns that decide, or that a list
+// shows, beside those that receipts.Fold gives.
+type said struct {
+	runs  map[receipts.RunID]*saidRun
+	order []receipts.RunID // as they were submitted
+	first receipts.Terms   // of the first run
+	// Of the last submission that was no fork.
+	submission, content string
+}
+
+// saidRun is what the receipts say of one run.
+type saidRun struct {
+	submitted   receipts.Payload
+	submittedAt time.Time
+	terms       receipts.Terms
+	reason      string           // reason code of its death
+	failure     receipts.Failure // of the last end of an attempt that had one
+	cancelledBy string
+}
+
+// tell reads what receipts say. It parses those that say something of the kind.
+func tell(rs []receipts.Receipt) (*said, error) {
+	t := &said{runs: map[receipts.RunID]*saidRun{}}
+	for _, r := range rs {
+		run := t.runs[r.Run]
+		switch r.Subtype {
+		case receipts.Submitted:
+			e, err := receipts.Parse(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			t.submitted(e)
+		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
+			p, err := r.Payload()
+			switch {
+			case err != nil:
+				return nil, err
+			case run == nil:
+				continue // Fold refuses a run that was never submitted
+			case p.Error != receipts.Failure{}:
+				run.failure = p.Error
+			}
+			if r.Subtype == receipts.DeadLettered {
+				run.reason = p.ReasonCode
+			}
+			if r.Subtype == receipts.Cancelled {
+				run.cancelledBy = r.Actor
+			}
+		}
+	}
+	return t, nil
+}
+
+func (t *said) submitted(e receipts.Entry) {
+	run := &saidRun{submitted: e.Payload, submittedAt: e.At, terms: e.Terms(e.Case, e.Tenant)}
+	if len(t.order) == 0 {
+		t.first = run.terms
+	}
+	run.terms = run.terms.Since(t.first)
+	t.runs[e.Run], t.order = run, append(t.order, e.Run)
+	if e.Payload.ParentRun.IsZero() {
+		t.submission, t.content = e.Payload.SubmissionReceiptID, e.Payload.ContentDigest
+	}
+}
+
+// auditBinding compares a case and its runs with what the receipts say of the columns
+// that decide or that a list shows. A column of which they say nothing is not compared.
+func auditBinding(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
+	t, err := tell(rs)
+	if err != nil {
+		a.fail(InvariantFold, "case %s: %v", runs[0].Case.ID, err)
+		return
+	}
+	for i := range runs {
+		r := &runs[i].Run
+		run := t.runs[r.ID]
+		if run == nil {
+			continue // the runs are counted elsewhere
+		}
+		for _, d := range run.differs(r) {
+			a.fail(InvariantFold, "run %s: %s", r.ID, d)
+		}
+	}
+	for _, d := range t.differs(&runs[0].Case) {
+		a.fail(InvariantFold, "case %s: %s", runs[0].Case.ID, d)
+	}
+}
+
+// differences collects what is stored otherwise than receipts say.
+type differences []string
+
+func (d *differences) compare(what string, stored, said any) {
+	if stored != said {
+		*d = append(*d, fmt.Sprintf("stored %s %v, the receipts say %v", what, stored, said))
+	}
+}
+
+// times are compared to the microsecond, as they are stored.
+func (d *differences) times(what string, stored, said time.Time) {
+	if !stored.Equal(said) {
+		*d = append(*d, fmt.Sprintf("stored %s %s, the receipts say %s", what, stored.Format(time.RFC3339Nano), said.Format(time.RFC3339Nano)))
+	}
+}
+
+// differs compares a stored run with its receipts.
+func (t *saidRun) differs(r *background.Run) (d differences) {
+	p := &t.submitted
+	d.compare("family", r.Family, p.Family)
+	d.compare("retry key", r.RetryKey, p.RetryKey)
+	d.compare("queue", r.Queue, p.Queue)
+	d.compare("target", r.Target, p.Target)
+	d.compare("parent run", r.Parent, p.ParentRun)
+	policy, err := retrypolicy.Parse(p.Policy)
+	if err != nil {
+		d = append(d, err.Error())
+	}
+	d.compare("policy", r.Policy.Encode(), policy.Encode())
+	d = append(d, t.request(r)...)
+	switch r.State {
+	case background.Pending:
+		d.times("due time", r.DueAt, t.submittedAt)
+	case background.DeadLettered:
+		d.compare("reason", r.Reason, t.reason)
+	}
+	if r.Failure != nil || t.failure.Type != "" {
+		f := r.Failure
+		if f == nil {
+			f = &background.Failure{}
+		}
+		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
+	}
+	if r.CancelAsked && t.cancelledBy != "" {
+		d.compare("who cancelled", r.CancelBy, t.cancelledBy)
+	}
+	return d
+}
+
+// request compares what the run sends with its receipts. The payload of a task that
+// moves no money goes with its letter.
+func (t *saidRun) request(r *background.Run) (d differences) {
+	if r.Letter == background.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Payload) == 0 {
+		return nil
+	}
+	stored := *r
+	stored.Terms = &t.terms
+	if err := bound(&stored); err != nil {
+		return differences{err.Error()}
+	}
+	if t.terms.OperationKey == [32]byte{} {
+		return nil
+	}
+	if _, err := agreed(&stored); err != nil {
+		return differences{err.Error()}
+	}
+	content, err := contentOf(r.Payload, r.Target)
+	if err != nil {
+		return differences{err.Error()}
+	}
+	if t.terms.ContentDigest != [32]byte{} {
+		d.compare("content", fmt.Sprintf("%x", content), fmt.Sprintf("%x", t.terms.ContentDigest))
+	}
+	return d
+}
+
+// differs compares a stored case with its receipts.
+func (t *said) differs(c *postgres.Case) (d differences) {
+	if len(t.order) == 0 {
+		return nil
+	}
+	holder := t.order[len(t.order)-1]
+	last := t.runs[holder]
+	d.compare("run", c.Holder, holder)
+	d.compare("epoch", c.Epoch, last.submitted.Epoch)
+	if c.Kind != postgres.KindSettlement {
+		d.compare("subject", c.Subject, last.submitted.Family+":"+last.submitted.RetryKey)
+		return d
+	}
+	d.compare("content", fmt.Sprintf("%x", c.Content), t.content)
+	d.compare("submission", c.Submission, t.submission)
+	for _, id := range t.order {
+		p := &t.runs[id].submitted
+		d.compare("subject", c.Subject, p.TransactionReceiptID)
+		if !p.ParentRun.IsZero() {
+			continue // says nothing of the escrow
+		}
+		d.compare("escrow", c.Reference, p.EscrowReference)
+		d.compare("sum held", c.Held, p.Held)
+		d.compare("currency held", c.Currency, p.Currency)
+	}
+	return d
+}

@@ -1,0 +1,375 @@
+package postadjudication
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// elsewhere is another process on the same servers, which has not seen any run before.
+func (r *rig) elsewhere(change ...func(*Config)) *rig {
+	r.t.Helper()
+	return joinRig(r.t, r.url, r.redis, r.escrow, change...)
+}
+
+// requests are what the escrow service was sent.
+func (e *scriptedEscrow) sent(script func(Call) Answer) func() []Call {
+	var all []Call
+	e.script = func(_ context.Context, c Call) Answer {
+		e.mu.Lock()
+		c.Request = bytes.Clone(c.Request)
+		all = append(all, c)
+		e.mu.Unlock()
+		if script == nil {
+			return e.pay(c, c.Amount.Minor)
+		}
+		return script(c)
+	}
+	return func() []Call {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return all
+	}
+}
+
+// condemned waits until the run is a dead letter because its request was altered, and
+// checks what its receipt says.
+func (r *rig) condemned(s Submitted, class Class) {
+	r.t.Helper()
+	r.until("the run is condemned", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	st := r.status(s.Run)
+	if st.ReasonCode != background.ReasonRequestAltered || st.Class != class || st.Letter != background.LetterOpen {
+		r.t.Errorf("run %s: reason %q, class %q, letter %q", s.Run, st.ReasonCode, st.Class, st.Letter)
+	}
+	p := r.payloadOf(st, receipts.DeadLettered)
+	if p.ReasonCode != background.ReasonRequestAltered || p.Error.Type != background.ReasonRequestAltered || p.Error.Message == "" {
+		r.t.Errorf("its receipt: %+v", p)
+	}
+}
+
+// alters is the SQL that changes the text of a case's request.
+func alters(from, to string) string {
+	return fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8') WHERE case_id = $case`, from, to)
+}
+
+// harm does to a case what SQL says of $case.
+func (r *rig) harm(s Submitted, sql string) {
+	r.t.Helper()
+	testkit.Tamper(r.t, r.db, strings.ReplaceAll(sql, "$case", "'"+s.Case.String()+"'"))
+}
+
+func honest(n int) Adjudication {
+	a := release(n)
+	a.Payload = json.RawMessage(`{"payee":"honest"}`)
+	return a
+}
+
+// A request that somebody altered in the database is never sent, whoever is to send it:
+// its run waits for a person, and the others go on.
+func TestAnAlteredRequestIsNeverSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sent := r.escrow.sent(nil)
+	whole := r.mustSubmit(honest(0))
+	altered, n := map[background.RunID]string{}, 0
+	for what, sql := range map[string]string{
+		"the payee":       alters("honest", "mallory"),
+		"the amount":      alters(`"minor":1000`, `"minor":999`),
+		"the outcome":     alters("release", "refund"),
+		"no JSON":         `UPDATE recourse.operations SET request = 'x' WHERE case_id = $case`,
+		"the key":         `UPDATE recourse.operations SET key = sha256('x') WHERE case_id = $case; UPDATE recourse.runs SET operation_key = sha256('x') WHERE case_id = $case`,
+		"no key":          `UPDATE recourse.runs SET operation_key = NULL, payload = '{}' WHERE case_id = $case`,
+		"the service":     `UPDATE recourse.runs SET target = 'mallory' WHERE case_id = $case`,
+		"the tenant":      `UPDATE recourse.runs SET tenant = 'mallory' WHERE case_id = $case`,
+		"another request": `UPDATE recourse.runs SET operation_key = (SELECT operation_key FROM recourse.runs WHERE id = '` + whole.Run.String() + `') WHERE case_id = $case`,
+	} {
+		n++
+		s := r.mustSubmit(honest(n))
+		altered[s.Run] = what
+		r.harm(s, sql)
+	}
+	r.elsewhere().work()
+	r.atRest()
+	for run, what := range altered {
+		if k := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
+			t.Errorf("%s: it is not condemned", what)
+		}
+	}
+	for _, c := range sent() {
+		if c.Run != whole.Run || !strings.Contains(string(c.Request), "honest") {
+			t.Errorf("%s: sent %s under %s to %s", altered[c.Run], c.Request, c.OperationKey, c.Target)
+		}
+	}
+	if len(sent()) != 1 || r.status(whole.Run).State != background.Succeeded {
+		t.Errorf("%d calls", len(sent()))
+	}
+}
+
+// Of an altered run nobody is asked, and it can't be forked, until its request is what it
+// was; then it can.
+func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	asked := 0
+	r.escrow.life = time.Hour
+	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: Unknown, Retry: true} }
+	sent := r.escrow.sent(func(Call) Answer { return busy429() })
+	a := release(1)
+	a.Payload = json.RawMessage(`{"payee":"honest"}`)
+	s := r.mustSubmit(a)
+	change := func(from, to string) {
+		testkit.Tamper(t, r.db, fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8')`, from, to))
+	}
+	change("honest", "mallory")
+	r.work()
+	other := r.elsewhere()
+	// Of the process that took it in, the request is what it took in.
+	r.until("the run has ended", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	for _, c := range sent() {
+		if !strings.Contains(string(c.Request), "honest") {
+			t.Errorf("sent %s", c.Request)
+		}
+	}
+	r.stopWork()
+	calls := len(sent())
+
+	var no *RefusedError
+	if _, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "mended"}); !errors.As(err, &no) || no.Gate != GateRequestAltered {
+		t.Errorf("fork: %v", err)
+	}
+	if _, err := other.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateRequestAltered || asked != 0 {
+		t.Errorf("lookup: %v, asked %d times", err, asked)
+	}
+	if err := other.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	change("mallory", "honest")
+	r.escrow.script = nil
+	forked, err := other.Fork(ctx, "acme", s.Run, ForkRequest{Actor: "user:ada", Reason: "restored"})
+	if err != nil || forked.Reply != Created {
+		t.Fatalf("%+v, %v", forked, err)
+	}
+	if len(sent()) != calls {
+		t.Errorf("%d calls, %d before", len(sent()), calls)
+	}
+	other.work()
+	other.atRest()
+	other.sound()
+}
+
+// What is unknown of a run's money stays so when its request was altered: the escrow
+// service is not asked about it.
+func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.life = 0 // each unknown outcome is asked about before anything is sent again
+	asked := 0
+	r.escrow.lookup = func(Call) Answer { asked++; return Answer{Class: NotExecuted} }
+	s := r.mustSubmit(release(1))
+	testkit.Tamper(t, r.db,
+		`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '1000', '10'), 'UTF8')`,
+		`UPDATE recourse.runs SET class = 'unknown'`, `UPDATE recourse.cases SET unknown_open = 1, first_sent_at = now() - interval '1 day'`)
+	r.elsewhere().work()
+	r.condemned(s, Unknown)
+	if asked != 0 || r.escrow.totalCalls() != 0 {
+		t.Errorf("asked %d times, called %d times", asked, r.escrow.totalCalls())
+	}
+}
+
+// deadAgain lets runs die, and leaves nobody at work.
+func (r *rig) deadAgain(all ...Submitted) {
+	r.t.Helper()
+	script := r.escrow.script
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	w := r.elsewhere().work()
+	for _, s := range all {
+		r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	}
+	w.stopWork()
+	r.escrow.script = script
+}
+
+func (r *rig) mustFork(letter Submitted) Submitted {
+	r.t.Helper()
+	s, err := r.Fork(context.Background(), "acme", letter.Run, again)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// Each later run of a case is bound by its own receipt: a fork under the same key and
+// under a new one, a fork of a fork, and a higher generation.
+func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
+	t.Parallel()
+	for _, replays := range []bool{false, true} {
+		t.Run(fmt.Sprintf("a fork has a new key: %t", replays), func(t *testing.T) {
+			t.Parallel()
+			e := newEscrow()
+			url := testkit.Migrated(t)
+			_, redis := testkit.Redis(t)
+			executor := func(c *Config) {
+				if replays {
+					c.Executor = replayingEscrow{e}
+				}
+			}
+			r := joinRig(t, url, redis, e, executor)
+			var first []Submitted
+			for n := range 6 {
+				first = append(first, r.mustSubmit(honest(n)))
+			}
+			r.deadAgain(first...)
+			twice := []Submitted{r.mustFork(first[0]), r.mustFork(first[1])}
+			r.deadAgain(twice...)
+			generation := func(n int) Submitted {
+				a := refund(n)
+				a.Generation = 2
+				return r.mustSubmit(a)
+			}
+			good := []Submitted{r.mustFork(twice[0]), r.mustFork(first[2]), generation(4)}
+			bad := []Submitted{r.mustFork(twice[1]), r.mustFork(first[3]), generation(5)}
+			for _, s := range bad {
+				r.harm(s, alters(`"generation":`, `"generation": `))
+			}
+			calls := e.totalCalls()
+			r.elsewhere(executor).work()
+			r.atRest()
+			for _, s := range bad {
+				r.condemned(s, "")
+			}
+			for _, s := range good {
+				if st := r.status(s.Run); st.State != background.Succeeded {
+					t.Errorf("%+v", st)
+				}
+			}
+			if n := e.totalCalls() - calls; n != len(good) {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+// asBefore gives the receipts of a case the form that older programs gave them: without
+// the digest of the request, and those of forks without amount and currency.
+func (r *rig) asBefore(kase receipts.CaseID) {
+	r.t.Helper()
+	trail, err := r.Receipts(context.Background(), "acme", kase, 0, 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	head, changes := receipts.Genesis(kase), []string(nil)
+	for _, e := range trail {
+		entry, err := receipts.Parse(e.Body)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if p := &entry.Payload; entry.Subtype == receipts.Submitted {
+			if p.RequestDigest = ""; !p.ParentRun.IsZero() {
+				p.Amount, p.Currency = 0, ""
+			}
+		}
+		body, err := receipts.AppendBody(nil, kase, entry.Tenant, entry.Draft)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		head = head.Next(body)
+		changes = append(changes, fmt.Sprintf(`UPDATE recourse.receipts SET body = convert_from('\x%x', 'UTF8'), link = '\x%x' WHERE case_id = '%s' AND seq = %d`, body, head.Link, kase, head.Seq))
+	}
+	testkit.Tamper(r.t, r.db, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, kase))...)
+}
+
+// A run that an older program submitted has no digest of its request in its receipt: its
+// content binds it, and what its receipt says of the order.
+func TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sent := r.escrow.sent(nil)
+	harms := []string{
+		"", alters("honest", "mallory"), alters(`"amount":{"currency":"EUR","minor":1000`, `"amount":{"currency":"EUR","minor":999`),
+		alters(`{"adjudication_id"`, `{"amount":{"currency":"EUR","minor":1},"adjudication_id"`), alters("EUR", "SEK"), alters("release", "refund"),
+		`UPDATE recourse.operations SET key = sha256($case) WHERE case_id = $case; UPDATE recourse.runs SET operation_key = sha256($case) WHERE case_id = $case AND live`,
+	}
+	var fresh, forks []Submitted
+	for n := range harms {
+		forks = append(forks, r.mustSubmit(honest(100+n)))
+	}
+	r.deadAgain(forks...)
+	for n := range harms {
+		fresh, forks[n] = append(fresh, r.mustSubmit(honest(n))), r.mustFork(forks[n])
+	}
+	for n, sql := range harms {
+		for _, s := range []Submitted{fresh[n], forks[n]} {
+			r.asBefore(s.Case)
+			if sql != "" {
+				r.harm(s, sql)
+			}
+		}
+	}
+	r.elsewhere().work()
+	r.atRest()
+	for n, sql := range harms {
+		for _, s := range []Submitted{fresh[n], forks[n]} {
+			if sql != "" {
+				r.condemned(s, "")
+				continue
+			}
+			if st := r.status(s.Run); st.State != background.Succeeded {
+				t.Errorf("%+v", st)
+			}
+		}
+	}
+	if len(sent()) != 2 {
+		t.Errorf("%d calls", len(sent()))
+	}
+}
+
+// A plain task is given the payload that was submitted, or is not run.
+func TestAnAlteredTaskIsNotRun(t *testing.T) {
+	t.Parallel()
+	var given []string
+	chores := Plain{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
+		given = append(given, string(a.Run.Payload))
+		return background.Result{Class: Executed}
+	}}
+	withChores := func(c *Config) { c.Families = []Plain{chores} }
+	r := newRig(t, withChores)
+	s, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"mail":"ada"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Tamper(t, r.db, `UPDATE recourse.runs SET payload = '{"mail":"eve"}'`)
+	r.elsewhere(withChores).work()
+	r.condemned(s, "")
+	if len(given) != 0 {
+		t.Errorf("%q", given)
+	}
+}
+
+// A payment that comes late is recorded as what was ordered, whatever the row says now.
+func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
+	hang := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer { <-hang; return r.escrow.pay(c, c.Amount.Minor) }
+	r.escrow.life = 0
+	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Retry: true} }
+	s := r.work().mustSubmit(release(1))
+	r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	testkit.Tamper(t, r.db, `UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), 'release', 'refund'), 'UTF8')`)
+	close(hang)
+	r.until("the letter is closed", `SELECT letter = 'reconciled' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Refunded != 0 {
+		t.Errorf("%+v", c)
+	}
+}

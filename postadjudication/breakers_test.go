@@ -1,0 +1,463 @@
+package postadjudication
+
+import (
+	"context"
+	"flag"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+var (
+	outageOf  = flag.Int("outage.adjudications", 600, "adjudications in the outage test")
+	outageFor = flag.Duration("outage.lasts", 2*time.Second, "how long the escrow service is down in it")
+)
+
+// braking turns circuit breakers on, with all their defaults.
+func braking(c *Config) { c.Brake = BrakeRule{} }
+
+// outage is an escrow service that can be down, and notes when it was called.
+type outage struct {
+	r    *rig
+	down atomic.Bool
+
+	mu    sync.Mutex
+	calls []time.Time // while it was down
+}
+
+func newOutage(r *rig) *outage {
+	o := &outage{r: r}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if !o.down.Load() {
+			return r.escrow.pay(c, c.Amount.Minor)
+		}
+		o.mu.Lock()
+		o.calls = append(o.calls, time.Now())
+		o.mu.Unlock()
+		return busy429()
+	}
+	return o
+}
+
+func (o *outage) callsWhileDown() []time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]time.Time(nil), o.calls...)
+}
+
+func (r *rig) submitAll(from, to int) {
+	r.t.Helper()
+	as := make([]Adjudication, 0, to-from)
+	for i := from; i < to; i++ {
+		as = append(as, release(i))
+	}
+	out, errs := r.SubmitBatch(context.Background(), as)
+	for i, err := range errs {
+		if err != nil || out[i].Reply != Created {
+			r.t.Fatalf("%+v, %v", out[i], err)
+		}
+	}
+}
+
+// brake is the only circuit breaker over all tenants.
+func (r *rig) brake() Brake {
+	r.t.Helper()
+	bs, err := r.Brakes(context.Background(), AllTenants)
+	if err != nil || len(bs) != 1 {
+		r.t.Fatalf("%+v, %v", bs, err)
+	}
+	return bs[0]
+}
+
+func (r *rig) untilBrake(state background.BreakerState) {
+	r.t.Helper()
+	r.until("the circuit breaker is "+string(state), `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state = $1 AND version > 0)`, string(state))
+}
+
+// untilClosed waits until no circuit breaker is open.
+func (r *rig) untilClosed() {
+	r.t.Helper()
+	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
+}
+
+// brakeTrail is what the receipts of a tenant's only circuit breaker tell, oldest first.
+func (r *rig) brakeTrail(tenant string) (subtypes []receipts.Subtype, causes []string) {
+	r.t.Helper()
+	ids, err := r.journal.OperationsCases(context.Background(), tenant)
+	if err != nil || len(ids) != 1 {
+		r.t.Fatalf("%v, %v", ids, err)
+	}
+	trail, err := r.Receipts(context.Background(), tenant, ids[0], 0, 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, rc := range trail {
+		p, err := rc.Payload()
+		if err != nil || rc.Source != receipts.SourceOperations || rc.Actor == "" {
+			r.t.Fatalf("%+v, %v", rc, err)
+		}
+		subtypes, causes = append(subtypes, rc.Subtype), append(causes, p.ReasonCode)
+	}
+	return subtypes, causes
+}
+
+// An escrow service that is down in the middle of the work turns next to nothing into
+// a dispute: what it can't execute is paused, and executed once it is back.
+func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
+	t.Parallel()
+	var moves atomic.Int64
+	r := newRig(t, braking, func(c *Config) { c.OnBrake = func(background.Breaker) { moves.Add(1) } })
+	o, n := newOutage(r), *outageOf
+	r.work()
+	r.submitAll(0, n/3)
+	r.until("the work is in full swing", `SELECT count(*) >= $1 FROM recourse.cases WHERE progression = 'settled'`, n/6)
+	o.down.Store(true)
+	over := time.AfterFunc(*outageFor, func() { o.down.Store(false) })
+	defer over.Stop()
+	began := time.Now()
+	r.submitAll(n/3, n)
+	r.atRest()
+	took := time.Since(began)
+	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`)
+	settled := r.count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`)
+	t.Logf("%d adjudications, down for %s: %d dead letters, %d settled, at rest after %s, %d calls while down", n, *outageFor, dead, settled, took, len(o.callsWhileDown()))
+	if dead > 2 || dead+settled != n || len(r.escrow.effects) != settled {
+		t.Errorf("%d dead letters, %d settled, %d paid", dead, settled, len(r.escrow.effects))
+	}
+	r.untilClosed()
+	subtypes, _ := r.brakeTrail(AllTenants)
+	if len(subtypes) < 2 || subtypes[0] != receipts.BrakePulled || subtypes[len(subtypes)-1] != receipts.BrakeReleased || int(moves.Load()) != len(subtypes) {
+		t.Errorf("receipts %v, %d told", subtypes, moves.Load())
+	}
+	r.until("the tenant's trail says that it began and ended", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE tenant = 'acme' AND told > 0 AND over = told)`)
+	if subtypes, causes := r.brakeTrail("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BrakePulled || subtypes[len(subtypes)-1] != receipts.BrakeReleased {
+		t.Errorf("receipts %v %v", subtypes, causes)
+	}
+	r.sound()
+}
+
+// While the target is down, all processes together probe it by one leader, and the
+// sweeper notifies for nothing that is paused.
+func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, braking)
+	o := newOutage(r)
+	o.down.Store(true)
+	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	r.work()
+	r.submitAll(0, 60)
+	r.untilBrake(background.BreakerOpen)
+	r.until("every new case was asked", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	before, bells := len(o.callsWhileDown()), r.count(`SELECT sum(bell) FROM recourse.runs`)
+	r.untilTrue("three probes for want of a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
+	probes := o.callsWhileDown()[before:]
+	for i := 1; i < len(probes); i++ { // two processes that do not agree would probe at once
+		if gap := probes[i].Sub(probes[i-1]); gap < 300*time.Millisecond {
+			t.Errorf("%s between two probes", gap)
+		}
+	}
+	if rung := r.count(`SELECT sum(bell) FROM recourse.runs`) - bells; rung != 0 {
+		t.Errorf("%d bells rung for paused runs", rung)
+	}
+	// What is in flight when the breaker opens may spend its budget.
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
+		t.Errorf("%d of 60 are dead letters", dead)
+	}
+	r.untilTrue("both know", func() bool { return r.Stats().Braked+other.Stats().Braked == 2 })
+	o.down.Store(false)
+	r.atRest()
+	r.untilClosed()
+	r.sound()
+}
+
+// A leader that is lost is replaced.
+func TestALeaderThatIsLostIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, braking)
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	r.submitAll(0, 20)
+	r.untilBrake(background.BreakerOpen)
+	r.stopWork()
+	o.down.Store(false)
+	joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	r.atRest()
+	r.untilClosed()
+	r.sound()
+}
+
+// Cases that fail by themselves are no outage: good ones settle beside them, though they
+// come behind, and the others become letters.
+func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
+	t.Parallel()
+	const bad, good = 40, 20
+	r := newRig(t, braking)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 1000 {
+			return Answer{Class: Unknown, Retry: true, Type: "http.status", Code: "500", Message: "internal error"}
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	r.submitAll(0, bad)
+	r.untilBrake(background.BreakerOpen)
+	for n := range good { // one by one, so that none opens the way for the next
+		a := release(bad + n)
+		a.Amount = euros(1)
+		s := r.mustSubmit(a)
+		r.until("a good one settles", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'succeeded')`, s.Run.String())
+		if n == 0 {
+			if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead == bad {
+				t.Error("the first good one waited until the last bad one was dead")
+			}
+		}
+	}
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != bad {
+		t.Errorf("%d letters of %d", dead, bad)
+	}
+	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); settled != good {
+		t.Errorf("%d settled of %d", settled, good)
+	}
+	r.sound()
+}
+
+// With nothing good beside, many that fail wait, say so, and raise the alarm; a person
+// who asks about one is told of the circuit breaker.
+func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Stalled: time.Second, Lead: 200 * time.Millisecond}
+	})
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	r.submitAll(0, 20)
+	r.untilTrue("it is said", func() bool { _, stalled := r.OpenBrakes(); return len(stalled) == 1 && stalled[0].Paused == 20 })
+	if s := r.Stats(); s.Stalled != 1 || s.StalledRuns != 20 {
+		t.Errorf("%+v", s)
+	}
+	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	c := r.caseOf(release(1))
+	by := c.Runs[0].PausedBy
+	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != WaitsForBreaker {
+		t.Errorf("%+v", by)
+	}
+	o.down.Store(false)
+	r.atRest()
+	r.untilClosed()
+	r.untilTrue("it is said no more", func() bool { open, stalled := r.OpenBrakes(); return len(open)+len(stalled) == 0 })
+	if st, err := r.Status(context.Background(), "acme", c.Runs[0].Run); err != nil || st.PausedBy != nil {
+		t.Errorf("%+v, %v", st.PausedBy, err)
+	}
+	r.sound()
+}
+
+// Few that fail with nothing beside end by their own failures.
+func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond, FewFor: 100 * time.Millisecond, Lead: 100 * time.Millisecond}
+	})
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	r.submitAll(0, 9)
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
+		t.Errorf("%d letters", dead)
+	}
+	r.sound()
+}
+
+// An escrow service that takes calls and never answers, and an executor that ignores
+// its context: few calls are lost to it.
+func TestHangingTargetOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Slots = 100*time.Millisecond, 64
+		c.Brake = BrakeRule{Row: 1 << 20, LastRow: 1 << 20, Attempts: 1 << 20} // so that only what hangs opens
+	})
+	hang, calls := make(chan struct{}), atomic.Int64{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		calls.Add(1)
+		<-hang
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	r.submitAll(0, 100)
+	r.untilBrake(background.BreakerOpen)
+	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	if b := r.brake(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
+		t.Errorf("%+v after %d calls", b, calls.Load())
+	}
+	if s := r.Stats(); s.Abandoned <= 16 {
+		t.Errorf("%+v", s)
+	}
+	close(hang)
+	r.atRest()
+	r.untilClosed()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
+		t.Errorf("%d open letters", dead)
+	}
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
+
+// Runs that hang whenever they are called must not be probed for ever when nothing else
+// is paused that could show that the target works.
+func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Slots = 50*time.Millisecond, 8
+		c.Brake = BrakeRule{Attempts: 1 << 20, Row: 1 << 20, LastRow: 1 << 20, Abandoned: 1,
+			Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond, FewFor: 100 * time.Millisecond, Lead: 100 * time.Millisecond}
+	})
+	ended := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 1000 {
+			<-ended
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	for n := range 3 {
+		r.mustSubmit(release(n))
+	}
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
+		t.Errorf("%d open letters", dead)
+	}
+	good := release(3)
+	good.Amount = euros(1)
+	r.mustSubmit(good)
+	r.atRest()
+	close(ended)
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
+
+// Calls that take long leave their slots to others.
+func TestSlowCallsLeaveTheirSlots(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Slots, c.TimeLimit = 4, 30*time.Second })
+	answer := make(chan struct{})
+	var out atomic.Int64
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 1000 {
+			out.Add(1)
+			<-answer
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	r.submitAll(0, 30)
+	r.untilTrue("four times the slots are out", func() bool { return out.Load() == 16 })
+	if n := r.Stats().Running; n != 16 {
+		t.Errorf("%d calls", n)
+	}
+	close(answer)
+	r.atRest()
+	r.sound()
+}
+
+// A breaker of one tenant that was pulled by itself before breakers were over all tenants
+// is closed with a receipt.
+func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := newRig(t, braking)
+	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "brake:old", "20 of the last 20 attempts failed"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.db.Exec(`UPDATE recourse.brakes SET state = 'half_open', by_hand = false`); err != nil { // as migration 18 leaves it
+		t.Fatal(err)
+	}
+	r.submitAll(0, 3)
+	r.work()
+	r.atRest()
+	r.untilClosed()
+	if subtypes, causes := r.brakeTrail("acme"); len(subtypes) != 2 || subtypes[1] != receipts.BrakeReleased || causes[1] != background.CauseReplaced {
+		t.Errorf("%v %v", subtypes, causes)
+	}
+	r.sound()
+}
+
+// noLookup is an executor that can't look up, and whose keys are not to be used again.
+type noLookup struct{ e *scriptedEscrow }
+
+func (n noLookup) Execute(ctx context.Context, c Call) Answer { return n.e.Execute(ctx, c) }
+func (noLookup) KeyLifetime() time.Duration                   { return 0 }
+
+// What is paused and can neither be called again nor asked about is not kept: nothing
+// that it waits for could come.
+func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Executor = noLookup{c.Executor.(*scriptedEscrow)}
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+	})
+	var down atomic.Bool
+	down.Store(true)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if down.Load() {
+			return noAnswer()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.submitAll(0, 40)
+	r.work()
+	r.untilBrake(background.BreakerOpen)
+	r.atRest()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
+		t.Errorf("%d letters", dead)
+	}
+	down.Store(false)
+	r.submitAll(100, 103) // three that are answered close the breaker
+	r.atRest()
+	r.untilClosed()
+	r.sound()
+}
+
+// What is paused and can't be called again is asked about once the escrow service answers,
+// and not lost to an outage in which it can't be asked.
+func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Executor.(*scriptedEscrow).life = time.Millisecond
+		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
+	})
+	var down atomic.Bool
+	var asked atomic.Int64
+	down.Store(true)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if down.Load() {
+			return noAnswer()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.escrow.lookup = func(Call) Answer {
+		if asked.Add(1); down.Load() {
+			return noAnswer()
+		}
+		return Answer{Class: NotExecuted}
+	}
+	r.work()
+	r.submitAll(0, 30)
+	r.untilBrake(background.BreakerOpen)
+	r.until("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
+	before := asked.Load()
+	r.untilTrue("they are asked about in vain", func() bool { return asked.Load() >= before+5 })
+	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
+	down.Store(false)
+	r.atRest()
+	r.untilClosed()
+	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
+		t.Errorf("%d dead letters, %d settled of 30", dead, settled)
+	}
+}

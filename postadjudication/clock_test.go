@@ -1,0 +1,165 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// aheadBy is a machine whose clock is wrong.
+func aheadBy(d time.Duration) func(*Config) {
+	return func(c *Config) { c.Now = func() time.Time { return time.Now().Add(d) } }
+}
+
+// Two machines whose clocks differ do not repeat a call past the lifetime of its key: the
+// first call has the database's time, and so has who goes on.
+func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
+	t.Parallel()
+	const ahead = 6 * time.Second
+	r := newRig(t, aheadBy(ahead), func(c *Config) {
+		c.LostAfter, c.TimeLimit = 3*time.Second, time.Second
+		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, 5*time.Second
+		c.Executor.(*scriptedEscrow).life = 10 * time.Second
+	})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		a := r.escrow.pay(c, c.Amount.Minor)
+		if c.Attempt == 1 {
+			return noAnswer() // it paid, and its answer is lost
+		}
+		return a
+	}
+	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown, Type: "down"} }
+	s := r.work().mustSubmit(release(1))
+	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	r.stopWork()
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND due_at BETWEEN now() AND now() + '5s'`, s.Run.String()); n != 1 {
+		t.Error("it is not due by the database's clock")
+	}
+	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).work()
+	r.atRest()
+	r.sound()
+}
+
+// A machine whose clock is ahead starts no attempt early by the clock of the escrow
+// service.
+func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
+	t.Parallel()
+	const delay = 4 * time.Second
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = delay })
+	var calls []time.Time
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.mu.Lock()
+		calls = append(calls, time.Now())
+		r.escrow.mu.Unlock()
+		if c.Attempt == 1 {
+			return busy429()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work().mustSubmit(release(1))
+	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	r.stopWork()
+	client := r.redis.MakeRedisClient().(redis.UniversalClient) // the sweeper of the other machine brings it
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	joinRig(t, r.url, r.redis, r.escrow, aheadBy(8*time.Second)).work()
+	r.atRest()
+	if gap := calls[1].Sub(calls[0]); gap < delay-50*time.Millisecond {
+		t.Errorf("attempt 2 came %s after the first, not %s", gap, delay)
+	}
+	r.sound()
+}
+
+// A process whose clock is off, which the others' are not, leaves the work to them.
+func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.until("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
+	off := joinRig(t, r.url, r.redis, r.escrow, aheadBy(-3*time.Second), func(c *Config) { c.Worker = "off" }).work()
+	off.untilTrue("it says so", func() bool {
+		err := off.Healthy(context.Background())
+		return err != nil && strings.Contains(err.Error(), "the clock of this machine is 3s")
+	})
+	for n := range 10 {
+		off.mustSubmit(release(n))
+	}
+	r.atRest()
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
+		t.Errorf("%d claims by a clock that is off", n)
+	}
+	if err := r.Healthy(context.Background()); err != nil {
+		t.Error(err)
+	}
+	r.sound()
+}
+
+// What is handed over by a process that executes nothing has the database's time as well.
+func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, aheadBy(time.Hour), func(c *Config) { c.Executor = nil })
+	s := r.mustSubmit(release(1))
+	if n := r.count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
+		WHERE r.id = $1 AND r.due_at <= now() AND p.at BETWEEN now() - '1m'::interval AND now()`, s.Run.String()); n != 1 {
+		t.Error("it is handed over in an hour")
+	}
+}
+
+// A clock that stands a little before the first call waits for it; one far before it can't
+// tell, and one past the lifetime knows.
+func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
+	t.Parallel()
+	f := &family{executor: newEscrow(), limit: time.Second, callBound: 3 * time.Second}
+	f.executor.(*scriptedEscrow).life = time.Minute
+	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := background.Run{State: background.Scheduled, UnknownOpen: 1, FirstSentAt: first}
+	for after, want := range map[time.Duration]error{
+		-time.Hour: background.ErrKeyExpired, -2*time.Second - 1: background.ErrKeyExpired,
+		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,
+		0: nil, 54*time.Second - 1: nil, 54 * time.Second: background.ErrKeyExpired, time.Hour: background.ErrKeyExpired,
+	} {
+		if got := f.keyAllows(&r, first.Add(after)); got != want {
+			t.Errorf("%s after the first call: %v, want %v", after, got, want)
+		}
+	}
+	if r.UnknownOpen = 0; f.keyAllows(&r, first.Add(time.Hour)) != nil {
+		t.Error("a key that nothing unknown was sent under is over")
+	}
+}
+
+// A restore that lost the rows of sessions: the audit says what is wrong, and it mends
+// itself.
+func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	s := r.mustSubmit(release(1))
+	seen, err := r.journal.Snapshot(ctx, s.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.claimRun(seen.Run); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.db.Exec(`DELETE FROM recourse.sessions`); err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.Audit(ctx)
+	if err != nil || !strings.Contains(a.Verdict(InvariantAccounted), "session") {
+		t.Errorf("the audit says %q, %v", a.Verdict(InvariantAccounted), err)
+	}
+	r2 := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).work()
+	r2.atRest()
+	if st, err := r2.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || st.Recoveries != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r2.sound()
+}

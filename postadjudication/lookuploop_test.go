@@ -1,0 +1,320 @@
+package postadjudication
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// asking turns the questions about unknown letters on, at a pace that a test can wait for.
+func asking(c *Config) {
+	c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 50*time.Millisecond, 3*time.Second, 1
+	c.Lookups = LookupRule{Every: 20 * time.Millisecond, First: 100 * time.Millisecond, Longest: 200 * time.Millisecond, PerSecond: 100}
+}
+
+// lookups is an escrow service's answers to questions, one after the other; the last stays.
+type lookups struct {
+	mu      sync.Mutex
+	answers []Answer
+	asked   []time.Time
+}
+
+func (l *lookups) answer(Call) Answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, time.Now())
+	a := l.answers[0]
+	if len(l.answers) > 1 {
+		l.answers = l.answers[1:]
+	}
+	return a
+}
+
+func (l *lookups) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.asked)
+}
+
+func (l *lookups) say(answers ...Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers = answers
+}
+
+var (
+	absent   = Answer{Class: NotExecuted}
+	cantTell = Answer{Class: Unknown, Type: "http.unavailable"}
+)
+
+func found(minor int64) Answer { return Answer{Class: Executed, Moved: minor, Reference: "pay_1"} }
+
+// unknownLetter is a rig with a letter whose only call got no answer.
+func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookups, Submitted) {
+	t.Helper()
+	r := newRig(t, append([]func(*Config){asking}, change...)...)
+	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	l := &lookups{answers: []Answer{cantTell}}
+	r.escrow.lookup = l.answer
+	s := r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	return r, l, s
+}
+
+func (r *rig) head() int { return r.count(`SELECT last_seq FROM recourse.cases`) }
+
+// A payment whose answers were all lost is found by asking, and its letter closed.
+func TestAPaymentIsFoundByAskingAgain(t *testing.T) {
+	t.Parallel()
+	r, l, s := unknownLetter(t)
+	head := r.head()
+	r.until("asked twice", `SELECT coalesce((SELECT asked >= 2 FROM recourse.lookups), false)`)
+	if now := r.head(); now != head {
+		t.Errorf("answers that tell nothing new moved the head from %d to %d", head, now)
+	}
+	l.say(found(1000))
+	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || r.head() != head+1 {
+		t.Errorf("head %d, %+v, %v", r.head(), st, err)
+	}
+	r.until("nothing is remembered of it", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
+	if st := r.Stats().Lookups; st.Closed != 1 || st.Cleared != 0 || st.Asked < 3 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Nothing is asked while a call of the letter can be on its way.
+func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	r, l, _ := unknownLetter(t)
+	at := l.count()
+	r.untilTrue("asked", func() bool { return l.count() > at })
+	if waited := time.Since(began); waited < 600*time.Millisecond+50*time.Millisecond {
+		t.Errorf("asked after %s, before the call bound and the time limit were over", waited)
+	}
+}
+
+// Said once, by a replica that lags, it is not believed; the truth is what comes after.
+func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	r, l, _ := unknownLetter(t)
+	l.say(absent, found(1000))
+	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
+	if st := r.Stats().Lookups; st.Cleared != 0 || st.Closed != 1 {
+		t.Errorf("%+v", st)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+		t.Errorf("%d findings", n)
+	}
+}
+
+// Said twice, in-flight apart, the letter is cleared: it can be forked, and a rule may.
+func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
+	t.Parallel()
+	const flight = 500 * time.Millisecond
+	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).flight = flight })
+	l.say(absent)
+	r.until("cleared", `SELECT unknown_open = 0 FROM recourse.cases`)
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != NotExecuted || st.Letter != background.LetterOpen {
+		t.Errorf("%+v, %v", st, err)
+	}
+	l.mu.Lock()
+	if n := len(l.asked); n < 2 || l.asked[n-1].Sub(l.asked[n-2]) < flight {
+		t.Errorf("asked at %v", l.asked)
+	}
+	l.mu.Unlock()
+	if st := r.Stats().Lookups; st.Cleared != 1 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := r.Fork(context.Background(), "acme", s.Run, again); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another sum than was left is for a person, whom the letter tells.
+func TestAnotherSumIsForAPerson(t *testing.T) {
+	t.Parallel()
+	r, l, s := unknownLetter(t)
+	head := r.head()
+	l.say(found(400))
+	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
+	asked := l.count()
+	i, err := r.Inspect(context.Background(), "acme", s.Run)
+	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != WaitsOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
+		t.Errorf("head %d, %+v, %v", r.head(), i.Lookups, err)
+	}
+	if levels, err := r.Levels(context.Background()); err != nil || levels.Unknown.Person != 1 || levels.Unknown.Lookup != 0 {
+		t.Errorf("%+v, %v", levels.Unknown, err)
+	}
+	if l.count() != asked {
+		t.Error("asked again")
+	}
+}
+
+// Past the lifetime of lookups only a finding counts, and the letter says so.
+func TestAskingEndsWhenTheKeyMayBeForgotten(t *testing.T) {
+	t.Parallel()
+	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).life = 0 })
+	l.say(absent)
+	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
+	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
+		t.Errorf("asked %d times; executed would be believed once", n)
+	}
+	if i, err := r.Inspect(context.Background(), "acme", s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != WaitsForgotten || i.Case.UnknownOpen != 1 {
+		t.Errorf("%+v, %v", i.Lookups, err)
+	}
+}
+
+// A letter that somebody holds is left alone, and one whose call has not come back.
+func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, asking, func(c *Config) { c.LostAfter = 15 * time.Second })
+	ctx := context.Background()
+	answer := make(chan Answer)
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 400 {
+			return <-answer
+		}
+		return noAnswer()
+	}
+	r.escrow.lookup = func(Call) Answer { return cantTell }
+	var runs []Submitted
+	for n, minor := range []int64{400, 500, 600} {
+		a := release(n)
+		a.Amount.Minor = minor
+		runs = append(runs, r.mustSubmit(a))
+	}
+	r.work()
+	r.until("letters", `SELECT count(*) = 3 FROM recourse.runs WHERE letter = 'open'`)
+	if _, err := r.Hold(ctx, "acme", runs[1].Run, HoldRequest{Actor: "user:ada", Reason: "in court"}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
+	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+		t.Errorf("%d letters asked about", n)
+	}
+	close(answer)
+}
+
+// Whoever comes first wins: a finding between the question and its answer stays.
+func TestAFindingBeforeTheAnswerStays(t *testing.T) {
+	t.Parallel()
+	r, _, s := unknownLetter(t, func(c *Config) { c.TimeLimit = 2 * time.Second })
+	ctx := context.Background()
+	once, answers := make(chan struct{}), make(chan Answer)
+	r.escrow.mu.Lock()
+	r.escrow.lookup = func(Call) Answer {
+		select {
+		case once <- struct{}{}:
+			return <-answers
+		default:
+			return noAnswer()
+		}
+	}
+	r.escrow.mu.Unlock()
+	<-once
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: Executed, Moved: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	answers <- found(1000)
+	r.until("it is not asked about any more", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+		t.Errorf("%d findings", n)
+	}
+}
+
+// Two processes ask at one pace, and one goes on where the other stopped.
+func TestTwoProcessesDoNotAskTwice(t *testing.T) {
+	t.Parallel()
+	slow := func(c *Config) { c.Lookups.First, c.Lookups.Longest = time.Hour, time.Hour }
+	r, l, _ := unknownLetter(t, slow, func(c *Config) { c.Worker = "first" })
+	second := joinRig(t, r.url, r.redis, r.escrow, asking, slow, func(c *Config) { c.Worker = "second" }).work()
+	before := l.count()
+	r.until("asked", `SELECT coalesce((SELECT asked = 1 FROM recourse.lookups), false)`)
+	r.stopWork()
+	if _, err := r.db.Exec(`UPDATE recourse.lookups SET next_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	second.until("the other goes on", `SELECT coalesce((SELECT asked = 2 FROM recourse.lookups), false)`)
+	if n := l.count() - before; n != 2 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// An escrow service whose breaker is open is not asked, another one is.
+func TestNobodyIsAskedWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, asking, func(c *Config) { c.LostAfter = 15 * time.Second })
+	ctx := context.Background()
+	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.mustSubmit(release(1))
+	other := release(2)
+	other.Target = "other"
+	r.mustSubmit(other)
+	r.work()
+	r.until("letters", `SELECT count(*) = 2 FROM recourse.runs WHERE letter = 'open'`)
+	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
+	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+		t.Errorf("%d letters asked about", n)
+	}
+	if _, err := r.ReleaseBrake(ctx, "acme", "other", "user:ada", "over"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
+}
+
+func TestPausesBetweenQuestionsDouble(t *testing.T) {
+	t.Parallel()
+	r := LookupRule{}.withDefaults()
+	for asked, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 9: 256 * time.Minute, 10: 6 * time.Hour, 1000: 6 * time.Hour} {
+		if got := r.pause(asked); got != want {
+			t.Errorf("after question %d: %s, want %s", asked, got, want)
+		}
+	}
+}
+
+// A letter whose answer can't be recorded is left alone for a while: it is not asked about
+// in every round, and keeps no other from its turn.
+func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
+	t.Parallel()
+	r, l, s := unknownLetter(t)
+	if _, err := r.db.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (subject <> 'txr_1' OR released = 0)`); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked := map[background.RunID]int{}
+	r.escrow.mu.Lock()
+	r.escrow.lookup = func(c Call) Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked[c.Run]++; c.Run == s.Run {
+			return found(1000)
+		}
+		return l.answer(c)
+	}
+	r.escrow.mu.Unlock()
+	times := func(run background.RunID) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return asked[run]
+	}
+	r.untilTrue("asked about", func() bool { return times(s.Run) > 0 })
+	other := r.mustSubmit(release(2))
+	r.until("another letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, other.Run.String())
+	before := times(s.Run)
+	r.untilTrue("the other was asked about again and again", func() bool { return times(other.Run) >= 8 })
+	if n := times(s.Run); n > before+1 {
+		t.Errorf("asked %d times, and then %d", before, n)
+	}
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != Unknown {
+		t.Errorf("%+v, %v", st, err)
+	}
+}

@@ -1,0 +1,347 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// The one rule for every lookup, in every combination of what it depends on.
+func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
+	t.Parallel()
+	const reach, flight, clocks, margin = 13 * time.Second, time.Minute, 2 * background.ClockBound, 5 * time.Second
+	type traffic struct {
+		name          string
+		q             inquiry
+		stated, other string // why not believed with an executor that states its in-flight, and with one that does not
+	}
+	calls := []traffic{
+		{"a call is outstanding", inquiry{outstanding: true, quiet: time.Hour}, lookupOutstanding, lookupOutstanding},
+		{"just come back", inquiry{}, lookupPremature, ""},
+		{"nearly over", inquiry{quiet: reach + flight + clocks - 1}, lookupPremature, ""},
+		{"over", inquiry{quiet: reach + flight + clocks}, "", ""},
+		{"a worker just lost", inquiry{lost: true}, lookupPremature, lookupPremature},
+		{"a worker lost, call bound and time limit nearly over", inquiry{quiet: time.Hour, lost: true, lostFor: reach + clocks - 1}, lookupPremature, lookupPremature},
+		{"a worker lost, call bound and time limit over", inquiry{quiet: time.Hour, lost: true, lostFor: reach + clocks}, lookupPremature, ""},
+		{"a worker lost for long", inquiry{quiet: time.Hour, lost: true, lostFor: time.Hour}, "", ""},
+		{"a worker lost for long, another call just back", inquiry{lost: true, lostFor: time.Hour}, lookupPremature, ""},
+	}
+	keys := []struct {
+		name      string
+		q         inquiry
+		forgotten bool
+	}{
+		{"none is known", inquiry{first: true}, true},
+		{"known for ever", inquiry{first: true, age: 1000 * time.Hour, remembers: Forever}, false},
+		{"known for ever, clock before", inquiry{first: true, age: -time.Hour, remembers: Forever}, false},
+		{"clock before the first call", inquiry{first: true, age: -1, remembers: time.Hour}, true},
+		{"fresh", inquiry{first: true, remembers: time.Hour}, false},
+		{"known to the margin", inquiry{first: true, age: time.Hour - margin - 1, remembers: time.Hour}, false},
+		{"within the margin", inquiry{first: true, age: time.Hour - margin, remembers: time.Hour}, true},
+		{"long forgotten", inquiry{first: true, age: 24 * time.Hour, remembers: time.Hour}, true},
+		{"a life shorter than the margin", inquiry{first: true, age: 1, remembers: margin}, true},
+		{"never called", inquiry{age: 24 * time.Hour, remembers: time.Hour}, false},
+	}
+	for _, answer := range []Class{Executed, NotExecuted, Unknown, ""} {
+		for _, c := range calls {
+			for _, k := range keys {
+				for _, inFlight := range []time.Duration{flight, 0, -1} {
+					q := c.q
+					q.answer, q.reach, q.inFlight, q.first, q.age, q.remembers, q.margin = answer, reach, inFlight, k.q.first, k.q.age, k.q.remembers, margin
+					class, why := NotExecuted, c.stated
+					if inFlight <= 0 {
+						why = c.other
+					}
+					if k.forgotten && why != lookupOutstanding {
+						why = lookupForgotten
+					}
+					if why != "" {
+						class = Unknown
+					}
+					if answer == Executed {
+						class, why = Executed, ""
+					} else if answer != NotExecuted {
+						class, why = Unknown, ""
+					}
+					if got, because := q.means(); got != class || because != why {
+						t.Errorf("%q, %s, key %s, in flight %s: %s %q, want %s %q", answer, c.name, k.name, inFlight, got, because, class, why)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A service that has forgotten a key finds nothing, whatever it has paid.
+func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
+	t.Parallel()
+	const life = 2 * time.Second
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit = 100 * time.Millisecond
+		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, life
+		c.Executor.(*scriptedEscrow).life = life
+	})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		r.escrow.pay(c, c.Amount.Minor)
+		if c.Attempt == 1 {
+			return noAnswer() // it paid, and the answer was lost
+		}
+		return Answer{Class: Executed, Moved: c.Amount.Minor}
+	}
+	r.escrow.lookup = func(Call) Answer { return Answer{Class: NotExecuted} } // forgotten
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	ctx := context.Background()
+	st, err := r.Status(ctx, "acme", s.Run)
+	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
+		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
+	}
+	var no *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
+		t.Errorf("asked by a person: %v", err)
+	}
+	b, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.RunBulk(ctx, "acme", b.ID, b.Hash, "user:ada"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
+	if n := r.count(`SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'refused:reconcile_first'`); n != 1 {
+		t.Errorf("asked by a plan: %d refused", n)
+	}
+	if n := r.count(`SELECT unknown_open FROM recourse.cases`); n != 1 {
+		t.Errorf("%d unknown", n)
+	}
+	// One that tells of keys for longer than it takes them again is believed.
+	r.escrow.recalls = time.Hour
+	r.escrow.lookup = nil
+	if c, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", c, err)
+	}
+	r.sound()
+}
+
+// The same at the end of a run, where the lookup comes before its letter.
+func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
+	t.Parallel()
+	for life, class := range map[time.Duration]Class{0: Unknown, time.Hour: NotExecuted} {
+		t.Run(life.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1; c.Executor.(*scriptedEscrow).life = life })
+			r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+			s := r.work().mustSubmit(release(1))
+			r.atRest()
+			if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != class {
+				t.Errorf("%+v, %v", st, err)
+			}
+			r.sound()
+		})
+	}
+}
+
+// The call of a process that is gone is on its way for a while, and no longer.
+func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Worker, c.TimeLimit, c.Grace, c.Policy.MaxRetryAttempts = "first", 50*time.Millisecond, 10*time.Millisecond, 1
+	})
+	hang := make(chan struct{})
+	defer close(hang)
+	r.escrow.script = func(context.Context, Call) Answer { <-hang; return noAnswer() } // ignores its context
+	s := r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	later := func(d time.Duration) *rig {
+		return joinRig(t, r.url, r.redis, newEscrow(), func(c *Config) {
+			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
+		})
+	}
+	var no *RefusedError
+	if _, err := later(24*time.Hour).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "has not come back") {
+		t.Errorf("while the process lives: %v", err)
+	}
+	r.stopWork()
+	if _, err := later(0).ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "ask again in") {
+		t.Errorf("just after the process ended: %v", err)
+	}
+	year := later(365 * 24 * time.Hour)
+	if c, err := year.ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
+		t.Errorf("a year after the process ended: %+v, %v", c, err)
+	}
+	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != NotExecuted {
+		t.Errorf("%+v, %v", st, err)
+	}
+	year.sound()
+}
+
+// A worker that was lost in the middle of its call, and a lookup of its letter.
+func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.LostAfter, c.TimeLimit, c.Policy.MaxRetryAttempts = 3*time.Second, 50*time.Millisecond, 1
+		c.Executor.(*scriptedEscrow).life = 0
+	})
+	ctx := context.Background()
+	s := r.mustSubmit(release(1))
+	seen, err := r.journal.Snapshot(ctx, s.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.claimRun(seen.Run); err != nil {
+		t.Fatal(err)
+	}
+	r.work()
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.escrow.recalls = Forever
+	var no *RefusedError
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.As(err, &no) || !strings.Contains(err.Error(), "ask again in") {
+		t.Errorf("just after the loss: %v", err)
+	}
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted}); !errors.As(err, &no) || no.Gate != GateCallOutstanding {
+		t.Errorf("found just after the loss: %v", err)
+	}
+	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
+		c.LostAfter, c.Simulated, c.Now = 3*time.Second, true, func() time.Time { return time.Now().Add(24 * time.Hour) }
+	})
+	if c, err := day.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || c.UnknownOpen != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	day.sound()
+}
+
+// A person who finds that nothing was executed has to know of the call that may be out.
+func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
+	answer := make(chan Answer)
+	r.escrow.script = func(context.Context, Call) Answer { return <-answer }
+	s := r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	ctx := context.Background()
+	f := Finding{Actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: NotExecuted}
+	var no *RefusedError
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &no) || no.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not come back") {
+		t.Errorf("%v", err)
+	}
+	opposite := refund(1)
+	opposite.Generation = 2
+	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+		t.Errorf("before a finding: %s", got.Reply)
+	}
+	var field *FieldError
+	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
+		t.Errorf("%v", err)
+	}
+	f.CallOutstanding = true
+	if c, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil || c.UnknownOpen != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND body LIKE '%"call_outstanding":true%'`); n != 1 {
+		t.Errorf("%d receipts say that the finding knew", n)
+	}
+	close(answer) // an empty answer: unknown, which a finding has resolved
+	if got := r.mustSubmit(opposite); got.Reply != Created {
+		t.Errorf("after the finding: %s", got.Reply)
+	}
+}
+
+// A letter from before findings had to know keeps the next generation out.
+func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1 })
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	s := r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.stopWork()
+	if _, err := r.db.Exec(`UPDATE recourse.runs SET outstanding_calls = '{1}'`); err != nil {
+		t.Fatal(err)
+	}
+	opposite := refund(1)
+	opposite.Generation = 2
+	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+		t.Errorf("%s", got.Reply)
+	}
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "r", Reference: "x", Class: NotExecuted, CallOutstanding: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.mustSubmit(opposite); got.Reply != Created {
+		t.Errorf("%s", got.Reply)
+	}
+}
+
+// A fork of what was refused begins with a key of its own once the lifetime of the old one
+// is over: the service may have counted it from the refusals.
+func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).life = 24 * time.Hour })
+	letter := background.RunID{}
+	keys := map[OperationKey]int{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		keys[c.OperationKey]++
+		switch {
+		case c.Run == letter || letter.IsZero():
+			return refused()
+		case c.Attempt == 1:
+			r.escrow.pay(c, c.Amount.Minor)
+			return noAnswer()
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	s := r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	back := func(by string) {
+		if _, err := r.db.Exec(`UPDATE recourse.cases SET first_sent_at = first_sent_at - $1::interval`, by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back("1 day")
+	letter = s.Run
+	f, err := r.Fork(context.Background(), "acme", s.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 || len(keys) != 2 {
+		t.Errorf("%d keys; %+v, %v", len(keys), st, err)
+	}
+	r.sound()
+	back("1 s")
+	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(InvariantFold), "first sent at") {
+		t.Errorf("a first call that was moved is not noticed: %+v, %v", a, err)
+	}
+}
+
+// What a breaker pauses is not asked about, and does not die of its key meanwhile.
+func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 100 * time.Millisecond; c.Executor.(*scriptedEscrow).life = 0 })
+	ctx := context.Background()
+	r.escrow.script = func(context.Context, Call) Answer {
+		if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "maintenance"); err != nil {
+			t.Error(err)
+		}
+		return noAnswer()
+	}
+	lookups := 0
+	r.escrow.lookup = func(c Call) Answer { lookups++; return Answer{Class: Executed, Moved: c.Amount.Minor} }
+	parked := r.Stats().Parked
+	s := r.work().mustSubmit(release(1))
+	r.untilTrue("its delivery is let go", func() bool { return r.Stats().Parked > parked })
+	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
+		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
+	}
+	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "over"); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || lookups != 1 {
+		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
+	}
+}

@@ -1,0 +1,370 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+const lateMinor = 400
+
+// olderKey is a case whose first generation was found, wrongly, not to be executed:
+// its call is out, and pays when the test says so.
+type olderKey struct {
+	*rig
+	letter Submitted
+	pays   chan struct{}
+}
+
+// newOlderKey has a first generation of lateMinor, which pays late; what the others
+// are answered is the script's.
+func newOlderKey(t *testing.T, script func(context.Context, *rig, Call) Answer, change ...func(*Config)) *olderKey {
+	t.Helper()
+	quick := func(c *Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
+	o := &olderKey{rig: newRig(t, append([]func(*Config){quick}, change...)...), pays: make(chan struct{})}
+	o.escrow.script = func(ctx context.Context, c Call) Answer {
+		if c.Generation == 1 {
+			<-o.pays
+			return o.escrow.pay(c, lateMinor)
+		}
+		return script(ctx, o.rig, c)
+	}
+	first := release(1)
+	first.Amount = euros(lateMinor)
+	o.letter = o.work().mustSubmit(first)
+	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	none := Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// higher is a generation of the whole escrow.
+func (o *olderKey) higher(generation int) Adjudication {
+	a := release(1)
+	a.Generation = generation
+	return a
+}
+
+// paysLate lets the call of the first generation pay, and waits until that is told.
+func (o *olderKey) paysLate() {
+	o.t.Helper()
+	close(o.pays)
+	o.until("the late payment is told", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
+	if told := o.told(o.letter, receipts.AnsweredLate); len(told) != 1 || !told[0].UnderOlderKey || told[0].Moved != lateMinor {
+		o.t.Errorf("%+v", told)
+	}
+}
+
+// undercut checks a case of which the older key paid and the present generation nothing,
+// and that its letter says so.
+func (o *olderKey) undercut(present Submitted, reserved int64) {
+	o.t.Helper()
+	c := o.caseOf(release(1))
+	if c.Progression != settlement.DisputeReady || c.Asked != 1000 || c.Moved != 0 || c.Released != lateMinor || c.Reserved != reserved {
+		o.t.Errorf("%+v", c.State)
+	}
+	var no *RefusedError
+	if _, err := o.Fork(context.Background(), "acme", present.Run, again); !errors.As(err, &no) || no.Gate != GatePaidOlder || !strings.Contains(err.Error(), "higher generation") {
+		o.t.Errorf("a fork: %v", err)
+	}
+	o.unbreached()
+	o.sound()
+}
+
+// unbreached checks that no escrow has committed more than it holds, with all deltas.
+func (r *rig) unbreached() {
+	r.t.Helper()
+	if _, err := r.journal.FoldDeltas(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+	if n := r.count(`SELECT sum(breached) FROM recourse.escrows`); n != 0 {
+		r.t.Errorf("breached by %d", n)
+	}
+}
+
+func neverCalled(_ context.Context, r *rig, c Call) Answer {
+	r.t.Errorf("generation %d was called", c.Generation)
+	return refused()
+}
+
+// A run that waits while an older generation is found to have paid would pay on top:
+// it ends as a dead letter, whose reservation is cut by what was paid.
+func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
+	t.Parallel()
+	o := newOlderKey(t, neverCalled)
+	ctx := context.Background()
+	if _, err := o.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	waits := o.mustSubmit(o.higher(2))
+	if waits.Reply != Created {
+		t.Fatal(waits.Reply)
+	}
+	o.paysLate()
+	if st := o.status(waits.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" || st.Attempts != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := o.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+		t.Fatal(err)
+	}
+	o.undercut(waits, 600)
+	if found := o.letters(LetterFilter{Standing: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidOlder {
+		t.Errorf("the list of letters: %+v", found)
+	}
+	if plan := o.planned(BulkRequest{Tenant: "acme", Actor: "user:ada", Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidOlder] != 1 {
+		t.Errorf("a plan: %+v", plan)
+	}
+	inspected, err := o.Inspect(ctx, "acme", waits.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range inspected.Actions {
+		if (a.Name == ActionFork || a.Name == ActionRetry) && (a.Allowed || a.RefusedBy != GatePaidOlder) {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// The letter of the present generation is there already.
+func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
+	t.Parallel()
+	o := newOlderKey(t, func(_ context.Context, _ *rig, c Call) Answer { return refused() })
+	dead := o.mustSubmit(o.higher(2))
+	o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+	o.paysLate()
+	o.undercut(dead, 600)
+}
+
+// A run that runs ends at its own finish: it is not tried again.
+func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	o := newOlderKey(t, func(context.Context, *rig, Call) Answer {
+		close(called)
+		<-answer
+		return busy429()
+	}, func(c *Config) { c.Policy.MaxRetryAttempts = 3; c.TimeLimit = 2 * time.Second })
+	runs := o.mustSubmit(o.higher(2))
+	<-called
+	o.paysLate()
+	if st := o.status(runs.Run); st.State != background.Running {
+		t.Errorf("%+v", st)
+	}
+	close(answer)
+	o.atRest()
+	if st := o.status(runs.Run); st.State != background.DeadLettered || st.ReasonCode != "paid_under_older_key" || st.Attempts != 1 {
+		t.Errorf("%+v", st)
+	}
+	o.undercut(runs, 600)
+}
+
+// What it pays all the same is a fact: paid beyond what is held, it is a breach.
+func TestBothGenerationsPay(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+		close(called)
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}, func(c *Config) { c.TimeLimit = 2 * time.Second })
+	o.overpays = true
+	runs := o.mustSubmit(o.higher(2))
+	<-called
+	o.paysLate()
+	close(answer)
+	o.atRest()
+	if c := o.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.Released != 1400 || c.Reserved != 0 {
+		t.Errorf("%+v", c.State)
+	}
+	if told := o.told(runs, receipts.ConservationBreach); len(told) != 1 || told[0].Excess != lateMinor {
+		t.Errorf("%+v", told)
+	}
+	o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+	o.sound()
+}
+
+// The reservation of the present generation makes room for what an older one paid: an
+// escrow that paid what it holds is not breached.
+func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	letter := r.purgedThoughPaid(1, 1000)
+	r.stopWork()
+	higher := refund(1)
+	higher.Generation = 2
+	waits := r.mustSubmit(higher)
+	if waits.Reply != Created {
+		t.Fatalf("%+v", waits)
+	}
+	for range 2 { // the second time it is known
+		c, err := r.Reconcile(context.Background(), "acme", letter.Run, bankSays)
+		if err != nil || c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || c.Moved != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+	r.unbreached()
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+		t.Errorf("1000 of 1000 was paid, and %d receipts tell of a breach", n)
+	}
+	if st := r.status(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
+		t.Errorf("%+v", st)
+	}
+	r.sound()
+}
+
+// The letter has two ways out: a higher generation, and a person's finding.
+func TestALetterThatCantBeForkedEnds(t *testing.T) {
+	t.Parallel()
+	undercut := func(t *testing.T) (*olderKey, Submitted) {
+		o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer {
+			if c.Generation == 2 {
+				return refused()
+			}
+			return r.escrow.pay(c, c.Amount.Minor)
+		})
+		dead := o.mustSubmit(o.higher(2))
+		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+		o.paysLate()
+		return o, dead
+	}
+	t.Run("by a higher generation", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		rest := o.higher(3)
+		rest.Amount = euros(600)
+		if s := o.mustSubmit(rest); s.Reply != Created {
+			t.Fatal(s.Reply)
+		}
+		o.atRest()
+		if c := o.caseOf(rest); c.Progression != settlement.Settled || c.Released != 1000 || o.standing(dead) != background.LetterSuperseded {
+			t.Errorf("%+v, %s", c.State, o.standing(dead))
+		}
+		o.sound()
+	})
+	t.Run("by a finding", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
+		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 0 || o.standing(dead) != background.LetterReconciled {
+			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
+		}
+		if s := o.mustSubmit(o.higher(2)); s.Reply.Accepted() && s.Reply == Created {
+			t.Errorf("%+v", s)
+		}
+		o.sound()
+	})
+	t.Run("not by a lookup", func(t *testing.T) {
+		t.Parallel()
+		o, dead := undercut(t)
+		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Class: NotExecuted}, NotExecuted, nil); err != nil {
+			t.Fatal(err)
+		}
+		o.undercut(dead, 600)
+	})
+}
+
+// Versions before left the run waiting, and freed what it had reserved: its claim
+// ends it.
+func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(ctx context.Context, c Call) Answer { return neverCalled(ctx, r, c) }
+	s := r.mustSubmit(release(1))
+	if _, err := r.db.Exec(`UPDATE recourse.cases SET progression = 'partially-settled', moved = 400, reserved = 0, released = 400`); err != nil {
+		t.Fatal(err)
+	}
+	// Another process: this one remembers the case as it wrote it.
+	joinRig(t, r.url, r.redis, r.escrow).work().atRest()
+	if st := r.status(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
+		t.Errorf("%+v", st)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady {
+		t.Errorf("%+v", c.State)
+	}
+}
+
+// A dead letter's handler begins also for a run that another run's payment ends.
+func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
+	t.Parallel()
+	var seen handled
+	o := newOlderKey(t, neverCalled, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: seen.handle} })
+	if _, err := o.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	waits := o.mustSubmit(o.higher(2))
+	o.paysLate()
+	o.untilTrue("the letter is handled", func() bool {
+		return slices.ContainsFunc(seen.all(), func(l DeadLetter) bool { return l.Run == waits.Run && l.ReasonCode == "paid_under_older_key" })
+	})
+	if st := o.status(waits.Run); st.Handler.IsZero() || o.payloadOf(st, receipts.DeadLettered).NewRun != st.Handler {
+		t.Errorf("%+v", st)
+	}
+	o.sound()
+}
+
+// A case that ended while a run was being called stays as it is, however the run ends,
+// and the receipt of the end says so.
+func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer Answer
+		state  background.State
+		tells  receipts.Subtype
+	}{
+		"dead":      {refused(), background.DeadLettered, receipts.DeadLettered},
+		"cancelled": {busy429(), background.Cancelled, receipts.Cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *Config) { c.TimeLimit = 2 * time.Second; c.Policy.MaxRetryAttempts = 1 })
+			pays, called, answer := make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
+			var parent atomic.Pointer[background.RunID]
+			r.escrow.script = func(_ context.Context, call Call) Answer {
+				if parent.CompareAndSwap(nil, &call.Run) || *parent.Load() == call.Run {
+					<-pays
+					return r.escrow.pay(call, call.Amount.Minor)
+				}
+				called <- struct{}{}
+				<-answer
+				return c.answer
+			}
+			letter := r.work().mustSubmit(release(1))
+			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+			ctx := context.Background()
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "the bank says no", Class: NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
+				t.Fatal(err)
+			}
+			q := again
+			q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 3}
+			fork, err := r.Fork(ctx, "acme", letter.Run, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-called
+			close(pays)
+			r.until("the case settles", `SELECT EXISTS (SELECT FROM recourse.cases WHERE progression = 'settled')`)
+			close(answer)
+			r.atRest()
+			st := r.status(fork.Run)
+			if p := r.payloadOf(st, c.tells); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
+				t.Errorf("%+v: %+v", st, p)
+			}
+			if k := r.caseOf(release(1)); k.Progression != settlement.Settled || k.Released != 1000 {
+				t.Errorf("%+v", k.State)
+			}
+			r.sound()
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// stalled has workers begin while nobody can write evidence, for as long as it takes a
+// claim to grow too old.
+func (r *rig) stalled(lostAfter time.Duration) {
+	r.t.Helper()
+	tx, err := r.db.Begin()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := tx.Exec(`LOCK TABLE recourse.receipts IN EXCLUSIVE MODE`); err != nil {
+		r.t.Fatal(err)
+	}
+	r.work()
+	r.until("a claim waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.receipts'::regclass AND NOT granted)`)
+	<-time.After(background.CallBound(lostAfter)) // what the test is about
+	if err := tx.Rollback(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A stall of Postgres is not blamed on the escrow service: what it makes too old is not
+// called on, however long the keys live, spends nothing and pulls no brake.
+func TestAStallOfPostgresSpendsNothingAndPullsNoBrake(t *testing.T) {
+	t.Parallel()
+	const lostAfter, runs = 5 * time.Second, 40
+	r := newRig(t, func(c *Config) { c.LostAfter, c.Brake = lostAfter, BrakeRule{}; c.Policy.MaxRetryAttempts = 1 })
+	for n := range runs {
+		r.mustSubmit(release(n))
+	}
+	r.stalled(lostAfter)
+	r.until("all settled", `SELECT count(*) = 40 FROM recourse.cases WHERE progression = 'settled'`)
+	stale := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted'`)
+	if stale == 0 {
+		t.Error("no claim grew old: the stall was none")
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted' AND
+		(body::json->'payload'->'error'->>'type' IS DISTINCT FROM $1 OR body::json->'payload'->>'attempt_class' IS DISTINCT FROM 'not_executed')`, background.FailureStale); n > 0 {
+		t.Errorf("%d interrupted attempts say something else", n)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE budget_spent > 0 OR recoveries > 0 OR letter <> ''`); n > 0 {
+		t.Errorf("%d runs spent a budget", n)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.brakes`); n > 0 {
+		t.Errorf("%d brakes were pulled", n)
+	}
+	if n := r.escrow.totalCalls(); n != runs {
+		t.Errorf("%d calls", n)
+	}
+	if n := r.Stats().StaleClaims; int(n) < stale {
+		t.Errorf("%d stale claims counted of %d", n, stale)
+	}
+	r.sound()
+}
+
+// An executor is given what it takes to let go of nothing that is too old, and to have the
+// escrow service refuse it; a settlement of which nobody knows how old it is stays.
+func TestAnExecutorIsAskedToBeSureOfItsClaim(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	second := release(1)
+	second.Generation = 3
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		limit := background.CallBound(15*time.Second) + 5*time.Second
+		if c.Fresh == nil || c.Fresh() != nil || c.Generation != 3 || time.Until(c.NotAfter) > limit || time.Until(c.NotAfter) < 5*time.Second {
+			t.Errorf("call %+v", c)
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(second)
+	r.atRest()
+	seen, err := r.journal.Snapshot(ctx, s.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, fresh := range map[string]func() error{"nobody tells": nil, "too old": func() error { return background.ErrStale }} {
+		r.escrow.script = func(_ context.Context, c Call) Answer {
+			if err := c.Fresh(); errors.Is(err, background.ErrStale) {
+				return Answer{Class: NotExecuted, Retry: true, Type: "http.unsent"}
+			}
+			t.Errorf("%s: let go", name)
+			return refused()
+		}
+		if got := r.settlements.Handle(ctx, background.Attempt{Run: seen.Run, Number: 1, Fresh: fresh}); got.Class != NotExecuted {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	r.sound()
+}

@@ -1,0 +1,85 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// ofTheFuture gives a run a policy that only a newer program knows.
+func (r *rig) ofTheFuture(run background.RunID) {
+	r.t.Helper()
+	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, run.String()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ofThePresent gives it back one that this program knows.
+func (r *rig) ofThePresent(run background.RunID) {
+	r.t.Helper()
+	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = (SELECT policy FROM recourse.runs WHERE policy NOT LIKE '%future%' LIMIT 1) WHERE id = $1`, run.String()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A run that a worker can't read is let lie for one that can: the worker stays healthy and
+// carries all others, and tells how many it can't read.
+func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	bad := r.mustRing(r.mustSubmit(release(1)))
+	r.ofTheFuture(bad.Run)
+	old := joinRig(t, r.url, r.redis, r.escrow).work()
+	old.untilTrue("the run was met", func() bool { return old.Stats().Unreadable == 1 })
+	for n := 2; n < 22; n++ {
+		old.mustSubmit(release(n))
+	}
+	old.until("all others settle", `SELECT count(*) = 20 FROM recourse.cases WHERE progression = 'settled'`)
+	if err := old.manager.Healthy(); err != nil || old.Stats().WriteFailures != 0 {
+		t.Errorf("%v, %d failed writes", err, old.Stats().WriteFailures)
+	}
+	ctx := context.Background()
+	if _, err := old.Status(ctx, "acme", bad.Run); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("status: %v", err)
+	}
+	if n, err := old.UnreadableRuns(ctx); n != 1 || err != nil {
+		t.Errorf("%d can't be read, %v", n, err)
+	}
+	r.ofThePresent(bad.Run)
+	r.sound()
+}
+
+// One unreadable run among those of a lost worker keeps none of the others from going on,
+// not even when it comes first.
+func TestTheRecoveryOfOthersPassesOverAnUnreadableRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var runs []Submitted
+	for n := range 5 {
+		s := r.mustSubmit(release(n))
+		seen, err := r.journal.Snapshot(context.Background(), s.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.claimRun(seen.Run); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, s)
+	}
+	// All under the first one's session.
+	if _, err := r.db.Exec(`UPDATE recourse.runs SET session_id = (SELECT session_id FROM recourse.runs ORDER BY id LIMIT 1)`); err != nil {
+		t.Fatal(err)
+	}
+	r.ofTheFuture(runs[0].Run)
+	other := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).work()
+	other.until("the others settle", `SELECT count(*) = 4 FROM recourse.cases WHERE progression = 'settled'`)
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Stats().Unreadable != 1 || other.manager.Healthy() != nil {
+		t.Errorf("%d still running, %d can't be read, %v", n, other.Stats().Unreadable, other.manager.Healthy())
+	}
+	r.ofThePresent(runs[0].Run)
+	other.until("so does that one", `SELECT count(*) = 5 FROM recourse.cases WHERE progression = 'settled'`)
+	r.sound()
+}

@@ -1,0 +1,119 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// waitsUnknown hands over an adjudication whose first call is not answered and whose next
+// is a day away; paid says whether that call paid.
+func (r *rig) waitsUnknown(n int, paid bool) Submitted {
+	r.t.Helper()
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if paid {
+			r.escrow.pay(c, c.Amount.Minor)
+		}
+		return noAnswer()
+	}
+	r.escrow.mu.Unlock()
+	s := r.mustSubmit(release(n))
+	r.until("it waits", `SELECT state = 'scheduled' AND class = 'unknown' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	return s
+}
+
+func aDayBetween(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*time.Hour, 24*time.Hour }
+
+// Whatever a run waits for, who knows what became of its money can say so, and it need not
+// die first: a finding, a lookup, and a cancel after that it was not executed.
+func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	executed := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+	nothing := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: NotExecuted, Reference: "stmt-7"}
+	for name, c := range map[string]struct {
+		paid bool
+		tell func(r *rig, s Submitted) (CaseStatus, error)
+		want background.State
+	}{
+		"found executed":     {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, executed) }, background.Succeeded},
+		"found of the case":  {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.ReconcileCase(ctx, "acme", "txr_1", executed) }, background.Succeeded},
+		"found not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, nothing) }, background.Scheduled},
+		"looked up executed": {true, func(r *rig, s Submitted) (CaseStatus, error) {
+			return r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+		}, background.Succeeded},
+		"looked up not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) {
+			return r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+		}, background.Scheduled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, aDayBetween).work()
+			s := r.waitsUnknown(1, c.paid)
+			if _, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
+				t.Errorf("a cancel before: %v", err)
+			}
+			kase, err := c.tell(r, s)
+			if err != nil || kase.UnknownOpen != 0 || kase.Runs[0].State != c.want {
+				t.Fatalf("%+v, %v", kase, err)
+			}
+			if c.paid {
+				if kase.Progression != settlement.Settled || kase.Released != 1000 {
+					t.Errorf("%+v", kase)
+				}
+			} else if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+				t.Errorf("a cancel after: %+v, %v", st, err)
+			}
+			var no *RefusedError
+			if _, err := r.Reconcile(ctx, "acme", s.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotALetter {
+				t.Errorf("a finding once nothing is unknown: %v", err)
+			}
+			r.sound()
+		})
+	}
+}
+
+// A brake that somebody pulled keeps nobody from telling what became of the money.
+func TestARunBehindABrakeTakesAFinding(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = time.Second, time.Second })
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if _, err := r.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+			t.Error(err)
+		}
+		r.escrow.pay(c, c.Amount.Minor)
+		return noAnswer()
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("it is parked", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	found := Finding{Actor: "user:ada", Reason: "the bank's statement", Class: Executed, Moved: 1000, Reference: "stmt-7"}
+	if kase, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || kase.Progression != settlement.Settled {
+		t.Errorf("%+v, %v", kase, err)
+	}
+	r.sound()
+}
+
+// Of a run whose attempt is under way nothing can be found yet, and the answer says so.
+func TestARunningRunTakesNoFinding(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	answer := make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("it runs", `SELECT state = 'running' FROM recourse.runs`)
+	var no *RefusedError
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{Actor: "user:ada", Reason: "x", Class: NotExecuted, Reference: "y"}); !errors.As(err, &no) || no.Gate != GateRunning {
+		t.Error(err)
+	}
+	close(answer)
+	r.atRest()
+	r.sound()
+}

@@ -1,0 +1,229 @@
+package receipts
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Terms are what the submitted receipt of a run says of what the run is to do: what is sent, to whom, under
+// which operation key. The zero Terms are those of a run that no receipt submits.
+type Terms struct {
+	Case                 CaseID
+	Run                  RunID
+	Tenant               string
+	TransactionReceiptID string
+	Outcome              string // "release" or "refund"
+	Generation           int
+	Epoch                int
+	Amount               int64 // in the minor unit of Currency
+	Currency             string
+	Target               string
+	OperationKey         [32]byte
+	RequestDigest        [32]byte // SHA-256 of the request bytes; zero in receipts of older programs
+	ContentDigest        [32]byte // digest of the submitted content; zero where only the first run of a generation says it
+}
+
+// ErrNoTerms says that a body is not that of a submitted receipt of a run, or can't be read.
+var ErrNoTerms = errors.New("receipts: no terms")
+
+// Terms are those that a draft of a submitted receipt will say; zero for one of another subtype.
+func (d *Draft) Terms(c CaseID, tenant string) Terms {
+	if d.Subtype != Submitted {
+		return Terms{}
+	}
+	p := &d.Payload
+	t := Terms{
+		Case: c, Run: d.Run, Tenant: tenant, TransactionReceiptID: p.TransactionReceiptID, Outcome: p.Outcome, Generation: p.Generation,
+		Epoch: p.Epoch, Amount: p.Amount, Currency: p.Currency, Target: p.Target,
+	}
+	// A text that is no digest stays zero, and no key and no request are equal to that.
+	_ = digest(&t.OperationKey, p.OperationKey)
+	_ = digest(&t.RequestDigest, p.RequestDigest)
+	_ = digest(&t.ContentDigest, p.ContentDigest)
+	if t.Amount == 0 && p.Settlement != nil {
+		t.Amount = p.Settlement.Asked
+	}
+	return t
+}
+
+// ReadTerms reads the terms out of the body of a submitted receipt, without reading the rest of it: it takes
+// a fraction of the time of Parse, and trusts that the body is as AppendBody wrote it. The error wraps
+// ErrNoTerms.
+func ReadTerms(body []byte) (Terms, error) {
+	var t Terms
+	var subtype string
+	var asked int64
+	err := members(body, func(key, v []byte) (err error) {
+		switch string(key) {
+		case "case":
+			err = t.Case.UnmarshalText(unquoted(v))
+		case "run":
+			err = t.Run.UnmarshalText(unquoted(v))
+		case "subtype":
+			subtype = string(unquoted(v))
+		case "tenant":
+			t.Tenant, err = text(v)
+		case "payload":
+			asked, err = t.payload(v)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Terms{}, fmt.Errorf("%w: %w", ErrNoTerms, err)
+	case Subtype(subtype) != Submitted:
+		return Terms{}, fmt.Errorf("%w in a receipt %q", ErrNoTerms, subtype)
+	}
+	if t.Amount == 0 {
+		t.Amount = asked
+	}
+	return t, nil
+}
+
+// payload reads the members that are terms, and what the settlement says was asked.
+func (t *Terms) payload(body []byte) (asked int64, err error) {
+	err = members(body, func(key, v []byte) (err error) {
+		switch string(key) {
+		case "amount":
+			t.Amount, err = strconv.ParseInt(string(v), 10, 64)
+		case "content_digest":
+			err = digest(&t.ContentDigest, string(unquoted(v)))
+		case "currency":
+			t.Currency, err = text(v)
+		case "epoch":
+			t.Epoch, err = strconv.Atoi(string(v))
+		case "generation":
+			t.Generation, err = strconv.Atoi(string(v))
+		case "operation_key":
+			err = digest(&t.OperationKey, string(unquoted(v)))
+		case "outcome":
+			t.Outcome, err = text(v)
+		case "request_digest":
+			err = digest(&t.RequestDigest, string(unquoted(v)))
+		case "settlement":
+			err = members(v, func(key, v []byte) (err error) {
+				if string(key) == "asked" {
+					asked, err = strconv.ParseInt(string(v), 10, 64)
+				}
+				return err
+			})
+		case "target":
+			t.Target, err = text(v)
+		case "transaction_receipt_id":
+			t.TransactionReceiptID, err = text(v)
+		}
+		return err
+	})
+	return asked, err
+}
+
+// Since completes the terms of a run by those of the first run of its case: a fork of an older program says
+// neither currency nor content. An escrow has one currency, and a generation one content.
+func (t Terms) Since(first Terms) Terms {
+	if t.Currency == "" {
+		t.Currency = first.Currency
+	}
+	if t.ContentDigest == [32]byte{} && t.Generation == first.Generation {
+		t.ContentDigest = first.ContentDigest
+	}
+	return t
+}
+
+var errNotCanonicalObject = errors.New("not a canonical object")
+
+// members calls f with each member of a canonical JSON object: its key, which is a plain word, and the text
+// of its value.
+func members(object []byte, f func(key, value []byte) error) error {
+	if len(object) < 2 || object[0] != '{' || object[len(object)-1] != '}' {
+		return errNotCanonicalObject
+	}
+	for rest := object[1 : len(object)-1]; len(rest) > 0; {
+		if rest[0] != '"' {
+			return errNotCanonicalObject
+		}
+		end := bytes.IndexByte(rest[1:], '"') + 1
+		if end < 1 || end+1 >= len(rest) || rest[end+1] != ':' {
+			return errNotCanonicalObject
+		}
+		key := rest[1:end]
+		rest = rest[end+2:]
+		n := valueLen(rest)
+		if n <= 0 || n < len(rest) && rest[n] != ',' {
+			return errNotCanonicalObject
+		}
+		if err := f(key, rest[:n]); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if n == len(rest) {
+			return nil
+		}
+		rest = rest[n+1:]
+	}
+	return nil
+}
+
+// valueLen is the length of the value that text begins with; 0 when it has no end.
+func valueLen(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(text) {
+				return 0
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	if depth != 0 {
+		return 0
+	}
+	return len(text)
+}
+
+// unquoted is a JSON string without its quotes, escapes as they are.
+func unquoted(v []byte) []byte {
+	if len(v) < 2 || v[0] != '"' {
+		return nil
+	}
+	return v[1 : len(v)-1]
+}
+
+// text reads a JSON string.
+func text(v []byte) (s string, err error) {
+	if u := unquoted(v); u != nil && bytes.IndexByte(u, '\\') < 0 {
+		return string(u), nil
+	}
+	err = json.Unmarshal(v, &s)
+	return s, err
+}
+
+// digest reads a SHA-256 from hexadecimal digits.
+func digest(into *[32]byte, digits string) error {
+	if len(digits) != 2*len(into) {
+		return errors.New("is not a SHA-256 in hexadecimal digits")
+	}
+	var d [32]byte
+	var plain [2 * len(d)]byte // spares an allocation on the way of every submission
+	copy(plain[:], digits)
+	if _, err := hex.Decode(d[:], plain[:]); err != nil {
+		return err
+	}
+	*into = d
+	return nil
+}

@@ -1,0 +1,109 @@
+package receipts
+
+import (
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var caseOfTerms = CaseID{1, 2, 3}
+
+// What is read out of a body without parsing it is what the draft said, whatever texts it holds.
+func TestTermsAreReadAsTheyWereWritten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDraft(t)
+		d.Subtype = Submitted
+		if d.Run.IsZero() {
+			d.Run = runA
+		}
+		for name, p := range map[string]*string{"key": &d.Payload.OperationKey, "request": &d.Payload.RequestDigest, "content": &d.Payload.ContentDigest} {
+			*p = ""
+			if rapid.Bool().Draw(t, name) {
+				*p = hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, name))
+			}
+		}
+		tenant := drawText.Filter(func(s string) bool { return s != "" }).Draw(t, "tenant")
+		body, err := AppendBody(nil, caseOfTerms, tenant, d)
+		if err != nil {
+			t.Skip(err)
+		}
+		read, err := ReadTerms(body)
+		if err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if want := d.Terms(caseOfTerms, tenant); read != want {
+			t.Fatalf("read %+v\nsaid %+v\n%s", read, want, body)
+		}
+	})
+}
+
+func TestOnlyASubmittedReceiptHasTerms(t *testing.T) {
+	t.Parallel()
+	d := Draft{Run: runA, Subtype: AttemptStarted, Actor: "worker:a", At: testAt, Payload: Payload{Attempt: 1}}
+	body, err := AppendBody(nil, caseOfTerms, "acme", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if terms, err := ReadTerms(body); !errors.Is(err, ErrNoTerms) || terms != (Terms{}) {
+		t.Errorf("%+v, %v", terms, err)
+	}
+	if terms := d.Terms(caseOfTerms, "acme"); terms != (Terms{}) {
+		t.Errorf("%+v", terms)
+	}
+}
+
+func TestABodyThatIsNoneHasNoTerms(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		"", "{}", "[]", "{", `{"case"}`, `{"case":`, `{"case":"x"`, `{"case":"x"}`, `{"subtype":"submitted","payload":{"amount":"1"}}`, `{"subtype":"submitted","payload":{"operation_key":"12"}}`,
+		`{"subtype":"submitted","payload":{"a":"\`, `{"subtype":"submitted" "payload":{}}`,
+	} {
+		if terms, err := ReadTerms([]byte(body)); !errors.Is(err, ErrNoTerms) || terms != (Terms{}) {
+			t.Errorf("%q: %+v, %v", body, terms, err)
+		}
+	}
+}
+
+// What a newer program says beside is passed over.
+func TestTermsAreReadAmongMembersThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	body := `{"a":[1,{"b":"]"}],"case":"` + caseOfTerms.String() + `","payload":{"amount":5,"new":[[1,2],"x,\"}"],"target":"escrow"},"run":"` + runA.String() + `","subtype":"submitted","tenant":"acme"}`
+	terms, err := ReadTerms([]byte(body))
+	if want := (Terms{Case: caseOfTerms, Run: runA, Tenant: "acme", Amount: 5, Target: "escrow"}); err != nil || terms != want {
+		t.Errorf("%+v, %v", terms, err)
+	}
+}
+
+// A fork of an older program says neither currency nor content, and its amount in its settlement.
+func TestTermsOfAForkAreCompletedByTheFirstRun(t *testing.T) {
+	t.Parallel()
+	first := Terms{Generation: 2, Amount: 5, Currency: "EUR", ContentDigest: [32]byte{7}}
+	old := (&Draft{Run: runB, Subtype: Submitted, Payload: Payload{Generation: 2, ParentRun: runA, Settlement: &SettlementSnapshot{Asked: 5}}}).Terms(caseOfTerms, "acme")
+	if got := old.Since(first); got.Currency != "EUR" || got.Amount != 5 || got.ContentDigest != first.ContentDigest {
+		t.Errorf("%+v", got)
+	}
+	if got := (Terms{Generation: 3, Currency: "SEK"}).Since(first); got.Currency != "SEK" || got.ContentDigest != [32]byte{} {
+		t.Errorf("another generation: %+v", got)
+	}
+}
+
+func BenchmarkReadTerms(b *testing.B) {
+	d := Draft{Run: runA, Subtype: Submitted, Actor: "system:escrow", At: testAt, Payload: Payload{
+		AdjudicationID: "adj_1", SubmissionReceiptID: "sub_1", TransactionReceiptID: "txr_1", EscrowReference: "esc_1", Outcome: "release", Generation: 1, Amount: 1000,
+		Held: 1000, Currency: "EUR", RetryKey: "txr_1:release", OperationKey: hex.EncodeToString(make([]byte, 32)), RequestDigest: hex.EncodeToString(make([]byte, 32)),
+		ContentDigest: hex.EncodeToString(make([]byte, 32)), Family: "settlement", Queue: "settlement:1", Target: "escrow", Policy: `{"max_retry_attempts":3,"base_delay":"25ms"}`, Settlement: &SettlementSnapshot{},
+	}}
+	body, err := AppendBody(nil, caseOfTerms, "acme", d)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ReadTerms(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
