@@ -95,9 +95,10 @@ type Lookuper interface {
 }
 
 // InFlighter is implemented by executors that know for how long the escrow service may
-// still execute a call that was given up. One that states nothing, or no positive span,
-// answers a Lookup with NotExecuted only when no call of a live process can be on its way:
-// see Call.SentAgo.
+// still execute a call that was given up. DefaultInFlight, or what Config.InFlight says,
+// holds for one that does not implement it, such as a wrapper that hides it. One that
+// states no positive span answers a Lookup with NotExecuted only when no call of a live
+// process can be on its way: see Call.SentAgo.
 type InFlighter interface {
 	InFlight() time.Duration
 }

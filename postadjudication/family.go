@@ -23,7 +23,7 @@ type family struct {
 	escrows  *escrowKeeper
 
 	callBound time.Duration // how old a claim may be when its call is sent
-	assumed   time.Duration // for how long a call may be on its way, where there is no executor that states it
+	assumed   time.Duration // for how long a call may be on its way, where no executor states it
 }
 
 func (f *family) Name() string             { return Family }

@@ -223,16 +223,13 @@ var aboutCalls = map[receipts.Subtype]bool{
 }
 
 // inFlight is how long a call that was given up may still be executed, as the executor
-// states; 0 when it judges by itself. Without an executor nobody states less than the
-// default.
+// states; 0 when it states that it judges by itself. Where none states it, a span is
+// assumed.
 func (f *family) inFlight() time.Duration {
-	if f.executor == nil {
-		return f.assumed
-	}
 	if states, ok := f.executor.(InFlighter); ok {
 		return states.InFlight()
 	}
-	return 0
+	return f.assumed
 }
 
 // remembers is how long after the first call the escrow service tells what became of a key.

@@ -345,3 +345,27 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
 }
+
+// A wrapper that hides what its executor states of calls on their way does not have answers
+// believed at once that come before the payment.
+func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
+	t.Parallel()
+	type wrapper struct {
+		Executor
+		Lookuper
+	}
+	e := newEscrow()
+	for name, tc := range map[string]struct {
+		executor Executor
+		want     time.Duration
+	}{
+		"stated":  {e, 0},
+		"hidden":  {wrapper{e, e}, time.Minute},
+		"no call": {nil, time.Minute},
+	} {
+		f := family{executor: tc.executor, assumed: DefaultInFlight}
+		if got := f.inFlight(); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}

@@ -38,7 +38,7 @@ type Config struct {
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
 	Worker    string             // this process in receipts; host name and pid when empty
 	Brake     BrakeRule          // when circuit breakers open by themselves; see its fields for the defaults
-	InFlight  time.Duration      // how long a call that was given up may still be executed, where there is no Executor to state it; DefaultInFlight when 0, none when negative
+	InFlight  time.Duration      // how long a call that was given up may still be executed, where no Executor states it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
 	// whichever comes first prunes by its own.

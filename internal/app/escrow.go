@@ -42,7 +42,7 @@ func openEscrow(o Options) (*escrow, error) {
 	}
 	e.calls, e.executor = calls, calls
 	if e.embedded != nil {
-		e.executor = fakeescrow.Panicking(calls)
+		e.executor = fakeescrow.NewPanicking(calls)
 	}
 	return e, nil
 }

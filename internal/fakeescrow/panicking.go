@@ -9,37 +9,38 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Panicking wraps an executor: it panics after the call, when the money has been
-// moved, if that call's word was panic. It counts the calls that go through it, so
-// the words of a key start anew with a new wrapper. Lookups pass through.
-func Panicking(next postadjudication.Executor) postadjudication.Executor {
-	p := &panicking{Executor: next, calls: map[postadjudication.OperationKey]int{}}
-	if l, ok := next.(postadjudication.Lookuper); ok {
-		return panickingLookuper{p, l}
-	}
-	return p
-}
-
-type panicking struct {
-	postadjudication.Executor
+// Panicking is an executor that panics after a call, when the money has been moved, if
+// that call's word was panic. It counts the calls that go through it, so the words of a
+// key start anew with a new one. All else is the wrapped executor's.
+type Panicking struct {
+	fullExecutor
 	mu    sync.Mutex
 	calls map[postadjudication.OperationKey]int // of keys that have the word
 }
 
-type panickingLookuper struct {
-	*panicking
+// fullExecutor is an executor with all that one may state: a wrapper that hides a part of it
+// has the product decide otherwise.
+type fullExecutor interface {
+	postadjudication.Executor
 	postadjudication.Lookuper
+	postadjudication.InFlighter
+	postadjudication.LookupLifetimer
 }
 
-func (p *panicking) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
-	a := p.Executor.Execute(ctx, c)
+// NewPanicking wraps an executor.
+func NewPanicking(next fullExecutor) *Panicking {
+	return &Panicking{fullExecutor: next, calls: map[postadjudication.OperationKey]int{}}
+}
+
+func (p *Panicking) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
+	a := p.fullExecutor.Execute(ctx, c)
 	if p.due(c) {
 		panic("fakeescrow: the executor panicked after its call, as payload.simulate asked")
 	}
 	return a
 }
 
-func (p *panicking) due(c postadjudication.Call) bool {
+func (p *Panicking) due(c postadjudication.Call) bool {
 	var r struct {
 		Payload json.RawMessage `json:"payload"`
 	}

@@ -135,7 +135,7 @@ func drawFilter(d *rand.Rand) (f postgres.LetterFilter, selects func(filed) bool
 		}
 		return func(l filed) bool {
 			kept, ends := f.Lifetime(l.queue[:1], l.queue)
-			return ends && l.standing == "open" && !l.held && !l.unresolved && !l.dead.Add(kept).After(f.ExpiresUntil)
+			return ends && l.standing == "open" && !l.held && (!l.unresolved || l.currency == "") && !l.dead.Add(kept).After(f.ExpiresUntil)
 		}
 	})
 	if d.IntN(8) == 0 {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -19,10 +20,7 @@ const (
 )
 
 // odd is an executor that does what the request says.
-type odd struct {
-	postadjudication.Executor
-	postadjudication.Lookuper
-}
+type odd struct{ *fakeescrow.Panicking }
 
 func (o odd) Execute(ctx context.Context, c postadjudication.Call) postadjudication.Answer {
 	var request struct {
@@ -37,7 +35,7 @@ func (o odd) Execute(ctx context.Context, c postadjudication.Call) postadjudicat
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx = context.WithValue(ctx, attempted{}, fmt.Sprintf("%s.%d", c.Run, c.Attempt))
-	a := o.Executor.Execute(ctx, c)
+	a := o.Panicking.Execute(ctx, c)
 	if request.Payload.Executor == Lies {
 		a.Moved *= 2
 	}

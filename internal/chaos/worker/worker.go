@@ -121,7 +121,7 @@ func (p *process) open(ctx context.Context) error {
 	}
 	s := p.settings
 	c := postadjudication.Config{
-		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.Panicking(calls), calls}, Worker: s.Name, Logger: logger.Named(s.Name),
+		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: odd{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 		Families: []postadjudication.Plain{Chores()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
