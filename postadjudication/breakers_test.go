@@ -429,7 +429,8 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) {
-		c.Executor.(*scriptedEscrow).life = time.Millisecond
+		e := c.Executor.(*scriptedEscrow)
+		e.life, e.recalls = time.Millisecond, Forever
 		c.Brake = BrakeRule{Probe: 5 * time.Millisecond, Rest: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
