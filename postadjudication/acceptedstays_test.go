@@ -236,6 +236,9 @@ func (s *story) holder() (background.Run, bool) {
 func (s *story) rest() {
 	s.until(fmt.Sprintf("%q is at rest", s.told), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
 		s.target(), s.parked, s.isLate)
+	if s.isLate { // also answers of which a finding said not to wait for them
+		s.untilTrue("every late answer is in", func() bool { return s.Stats().Abandoned == 0 })
+	}
 }
 
 // sendAgain sends an accepted adjudication again, in every way there is.
