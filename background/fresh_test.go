@@ -170,3 +170,45 @@ func TestAProcessThatWakesTellsThatItSentNothing(t *testing.T) {
 		t.Errorf("move %+v", last)
 	}
 }
+
+// A handler that comes to send when its attempt has ended is refused: others may have
+// gone on by then.
+func TestAnAttemptThatHasEndedLetsNothingLeave(t *testing.T) {
+	t.Parallel()
+	asked := make(chan error, 1)
+	h := newHouse(t, func(ctx context.Context, a background.Attempt) background.Result {
+		if a.Number > 1 {
+			return paid
+		}
+		<-ctx.Done()
+		asked <- a.Fresh()
+		return refused
+	})
+	h.family.Limit = 50 * time.Millisecond
+	h.awaitState(h.submit(h.start()).ID, background.Succeeded)
+	if err := <-asked; !errors.Is(err, background.ErrStale) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A process of which a claim grew old claims nothing for at least a second: what made it
+// slow would have the next end like it.
+func TestAProcessWhoseClaimsGrowOldPausesItsClaims(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	var by atomic.Int64
+	w := h.asleep(&by, func(c *background.Config) {
+		c.OnMove = func(m background.Move, _ background.Run) {
+			if m.Fact == receipts.AttemptStarted && m.Run.Attempt == 0 {
+				by.Store(int64(time.Minute))
+			}
+		}
+	})
+	r := h.submit(w)
+	h.awaitState(r.ID, background.Succeeded)
+	moves := h.journal.Moves(r.ID)
+	if pause := moves[2].At.Sub(moves[1].At); moves[1].Fact != receipts.AttemptInterrupted || pause < time.Second {
+		t.Errorf("it claims again after %s: %+v", pause, moves)
+	}
+}

@@ -28,6 +28,7 @@ type process struct {
 	subscribers, told, untold *prometheus.Desc // of dead letters
 
 	stale *prometheus.Desc // claims that were not called on
+	clock *prometheus.Desc
 
 	running, waiting, abandoned, failures, rung, uptime, moves, opens, unreadable, unrecordable, braked, parked, stalled, stalledRuns, paused, unmirrored, pruned, unpruned, unarchived *prometheus.Desc
 
@@ -41,6 +42,7 @@ func newProcess(of measured, started time.Time) *process {
 		waiting:      about("recourse_runs_waiting_in_place", "Runs that wait for their next attempt in this process."),
 		abandoned:    about("recourse_calls_abandoned", "Calls that outlived their attempt and have not answered yet."),
 		stale:        about("recourse_stale_claims_total", "Claims that were too old to be called on: Postgres, or this machine, stood still. They spend nothing."),
+		clock:        about("recourse_clock_offset_seconds", "How much later the database's clock is than this machine's. All times are the database's; a process whose clock alone is over a second off claims nothing."),
 		failures:     about("recourse_evidence_write_failures_total", "Failed tries to write a move."),
 		rung:         about("recourse_bells_rung_again_total", "Bells rung again by the sweeper."),
 		braked:       about("recourse_brakes_not_released", "Circuit breakers that are not closed, as this process knows."),
@@ -83,6 +85,7 @@ func (p *process) Collect(to chan<- prometheus.Metric) {
 	gauge(p.paused, float64(s.Paused))
 	gauge(p.subscribers, float64(s.Subscribers))
 	gauge(p.unarchived, float64(s.Retention.Unarchived))
+	gauge(p.clock, s.ClockOffset.Seconds())
 	gauge(p.uptime, time.Since(p.started).Seconds())
 	gauge(p.unreadable, float64(s.Unreadable))
 	count(p.unrecordable, s.Unrecordable)

@@ -36,7 +36,7 @@ func newMetrics() *metrics {
 			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Cancelled)),
 		letters: counters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
-			background.ReasonRequestAltered),
+			background.ReasonRequestAltered, background.ReasonUnrecordable),
 		brakes: counters("recourse_brake_moves_total", "Moves of circuit breakers that this process made, by the state after it.", "state",
 			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
 		touched: counters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",

@@ -113,4 +113,49 @@ var engine = []Guard{
 		Edits: []Edit{{"background/record.go", "ErrUnreadable, ErrUnrecordable,\n", "ErrUnreadable,\n"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentThatCanNotBeSummedIsLeftToAPerson"},
 	},
+	{
+		Name:  "the age of a claim is looked at before the handler is called",
+		Edits: []Edit{{"background/attempt.go", "if err := fresh.check(); err != nil {", "if err := fresh.check(); err != nil && run.ID.IsZero() {"}},
+		By:    Catch{Package: "./background", Test: "TestAClaimThatGrewOldIsNotCalledOn"},
+	},
+	{
+		Name:  "an attempt that has ended lets nothing leave",
+		Edits: []Edit{{"background/fresh.go", "	if f.ctx.Err() != nil {", "	if false {"}},
+		By:    Catch{Package: "./background", Test: "TestAnAttemptThatHasEndedLetsNothingLeave"},
+	},
+	{
+		Name:  "nothing is claimed for a while after a claim grew old",
+		Edits: []Edit{{"background/slots.go", "m.pausing.remaining(); left > 0 {", "m.pausing.remaining(); left > 0 && m == nil {"}},
+		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClaimsGrowOldPausesItsClaims"},
+	},
+	{
+		Name:  "the last byte of a request waits to be let go",
+		Edits: []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	case !b.let:", "	case false:"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestTheLastByteLeavesOnlyWhileTheClaimIsFresh"},
+	},
+	{
+		Name:  "nothing leaves after the call has ended",
+		Edits: []Edit{{"postadjudication/escrowhttp/lastbyte.go", "	case b.ended && !b.let:", "	case false:"}, {"postadjudication/escrowhttp/lastbyte.go", "	case b.ended:", "	case false:"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestNothingLeavesAfterTheCall"},
+	},
+	{
+		Name:  "a machine whose clock alone is off claims nothing",
+		Edits: []Edit{{"background/slots.go", "		if m.clock.err() != nil {", "		if m.clock.err() != nil && m == nil {"}},
+		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
+	},
+	{
+		Name:  "a clock that most do not share is refused",
+		Edits: []Edit{{"background/clockjudge.go", "|| 2*shared >= len(others)", "|| shared >= 0"}},
+		By:    Catch{Package: "./background", Test: "TestWhatTimeItIsByTheDatabasesClock"},
+	},
+	{
+		Name:  "another server's clock is gone by once three readings agree",
+		Edits: []Edit{{"background/clockjudge.go", "len(j.changed) >= clockAgree", "len(j.changed) >= 1"}},
+		By:    Catch{Package: "./background", Test: "TestWhatTimeItIsByTheDatabasesClock"},
+	},
+	{
+		Name:  "a session under which somebody has just claimed is not forgotten",
+		Edits: []Edit{{"internal/postgres/sessions.go", "WHERE id = $1 FOR UPDATE", "WHERE id = $1"}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
+	},
 }

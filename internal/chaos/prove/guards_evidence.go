@@ -35,6 +35,21 @@ var evidence = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
 	},
 	{
+		Name:  "it is sent to the escrow service that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "	case t.Target != r.Target:", "	case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredRequestIsNeverSent"},
+	},
+	{
+		Name:  "the payload of a task that is run is the one that was submitted",
+		Edits: []Edit{{"postadjudication/binding.go", "if t.RequestDigest != [32]byte{} && sha256.Sum256(r.Payload) != t.RequestDigest {", "if false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnAlteredTaskIsNotRun"},
+	},
+	{
+		Name:  "a request of an older program is bound by its content",
+		Edits: []Edit{{"postadjudication/binding.go", "content != t.ContentDigest {", "content != t.ContentDigest && false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestRunsOfOlderProgramsAreBoundByWhatTheirReceiptsSay"},
+	},
+	{
 		Name:  "what a submission fixed is never changed",
 		Edits: []Edit{{"internal/postgres/guards.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
 		By:    Catch{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},

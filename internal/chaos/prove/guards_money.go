@@ -69,6 +69,11 @@ var money = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
 	},
 	{
+		Name:  "an executor that states nothing of calls on their way is not believed at once",
+		Edits: []Edit{{"postadjudication/lookups.go", "	return f.assumed", "	return 0"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
+	},
+	{
 		Name:  "a finding knows of the call that may be on its way",
 		Edits: []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
