@@ -23,7 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-const cure = "run the tests as the README says: go run ./cmd/sandbox go test ./..."
+const cure = "run the tests as the README says: go run ./cmd/sandbox go test -timeout 30m ./..."
 
 // server is the Postgres that the tests of this binary share: the sandbox's, or
 // one of the binary's own.
