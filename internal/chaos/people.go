@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -236,7 +237,7 @@ func pullByHand(ctx context.Context, a *arena, _ *rand.Rand) (string, error) {
 func releaseByHand(ctx context.Context, a *arena) error {
 	for ctx.Err() == nil {
 		_, err := a.desk.ReleaseBrake(ctx, tenant, postadjudication.DefaultTarget, person, why)
-		if err == nil {
+		if err == nil || errors.Is(err, postadjudication.ErrBrakeReleased) { // it could not be opened, or is closed again
 			return nil
 		}
 		pause(ctx, 200*time.Millisecond) // Postgres may be away
