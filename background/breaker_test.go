@@ -106,3 +106,35 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 		}
 	}
 }
+// While the opening of a circuit breaker is not written there is nothing to tell, and its
+// runs are brought again; once another process has written it, it is that opening that is
+// told.
+func TestAnOpeningThatIsNotWrittenIsNotTold(t *testing.T) {
+	t.Parallel()
+	all := Target{Family: "settlement", Name: "escrow"}
+	run := Run{Tenant: "acme", Family: all.Family, Target: all.Name}
+	for name, c := range map[string]struct {
+		found   []Breaker
+		opening int64
+	}{
+		"never opened":                 {nil, 0},
+		"closed":                       {[]Breaker{{Target: all, State: BreakerClosed, Version: 4, Opening: 2}}, 0},
+		"opened by another process":    {[]Breaker{{Target: all, State: BreakerOpen, Version: 5, Opening: 3}}, 3},
+		"half-open at another process": {[]Breaker{{Target: all, State: BreakerHalfOpen, Version: 6, Opening: 3}}, 3},
+	} {
+		b := newBreakers(&Manager{})
+		b.opening[all] = struct{}{}
+		if !b.learn(c.found, time.Now(), 0) || !b.bars(run) {
+			t.Fatalf("%s: it does not bar", name)
+		}
+		if got := (*b.known.Load())[all].Opening; got != c.opening {
+			t.Errorf("%s: opening %d, want %d", name, got, c.opening)
+		}
+		if c.opening > 0 {
+			b.told[all] = toldOf{c.opening, map[string]struct{}{"acme": {}}} // else the ledger is asked
+		}
+		if told, err := b.tell(t.Context(), run); told != (c.opening > 0) || err != nil {
+			t.Errorf("%s: told %t, %v", name, told, err)
+		}
+	}
+}

@@ -131,8 +131,10 @@ func (b *breakers) learn(found []Breaker, began time.Time, moves int) bool {
 	for _, f := range found {
 		next[f.Target] = f
 	}
-	for t := range b.opening {
-		next[t] = Breaker{Target: t, State: BreakerOpen, Version: next[t].Version}
+	for t := range b.opening { // not written yet, unless another process was first
+		if now := next[t]; !now.Bars() {
+			next[t] = Breaker{Target: t, State: BreakerOpen, Version: now.Version}
+		}
 	}
 	b.learned = began
 	b.publish(next)
@@ -300,28 +302,34 @@ func (b *breakers) insist(t Target, decide func(Breaker) (Breaker, bool)) (now B
 }
 
 // tell leaves the receipt that a breaker over all tenants pauses runs of a tenant, once
-// an opening. Of the many that are paused at one time, one tells and the others wait.
-func (b *breakers) tell(ctx context.Context, r Run) error {
+// an opening. Of the many that are paused at one time, one tells and the others wait. It
+// reports false while the opening is not written, so that there is nothing to tell yet.
+func (b *breakers) tell(ctx context.Context, r Run) (told bool, err error) {
 	_, all := r.targets()
 	now, ok := (*b.known.Load())[all]
-	if !ok || now.Version == 0 || b.wasTold(all, now.Opening, r.Tenant) {
-		return nil // in the first case it is the tenant's own, in the second not written yet
+	switch {
+	case !ok: // it is the tenant's own
+		return true, nil
+	case now.Opening == 0:
+		return false, nil
+	case b.wasTold(all, now.Opening, r.Tenant):
+		return true, nil
 	}
 	b.telling.Lock()
 	defer b.telling.Unlock()
 	if b.wasTold(all, now.Opening, r.Tenant) {
-		return nil
+		return true, nil
 	}
 	if err := b.m.cfg.Ledger.TellPaused(ctx, r.Tenant, all, b.m.now()); err != nil {
-		return fmt.Errorf("background: tell tenant %q of a circuit breaker: %w", r.Tenant, err)
+		return false, fmt.Errorf("background: tell tenant %q of a circuit breaker: %w", r.Tenant, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if told := b.told[all]; told.opening != now.Opening {
+	if b.told[all].opening != now.Opening {
 		b.told[all] = toldOf{now.Opening, map[string]struct{}{}}
 	}
 	b.told[all].tenants[r.Tenant] = struct{}{}
-	return nil
+	return true, nil
 }
 
 func (b *breakers) wasTold(all Target, opening int64, tenant string) bool {

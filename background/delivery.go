@@ -175,8 +175,11 @@ func (d *delivery) letGo() (again bool, err error) {
 	if !d.m.breakers.confirm(d.run) {
 		return true, nil
 	}
-	if err := d.m.breakers.tell(d.m.life, d.run); err != nil {
+	told, err := d.m.breakers.tell(d.m.life, d.run)
+	if err != nil {
 		d.m.log.Warn("a run that is paused is brought again, until its tenant's trail says so", zap.Stringer("run", d.run.ID), zap.Error(err))
+	}
+	if !told {
 		return false, &handBack{at: d.m.now().Add(time.Second)}
 	}
 	d.m.breakers.paused.Add(1)

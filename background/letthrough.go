@@ -48,7 +48,7 @@ func (l *leader) unclaimed(id RunID) {
 // attempt claims a run behind its breaker and makes one attempt.
 func (l *leader) attempt(p chosen, t *ticket) (v verdict, after Run) {
 	m := l.m
-	if err := m.breakers.tell(m.life, p.run); err != nil {
+	if _, err := m.breakers.tell(m.life, p.run); err != nil {
 		m.log.Warn("a tenant's trail does not say yet that its runs are paused", zap.String("tenant", p.run.Tenant), zap.Error(err))
 	}
 	d := &delivery{m: m, family: l.f, run: p.run, bell: p.run.Bell, own: p.own, doubt: make(chan struct{}), probing: true}
