@@ -106,6 +106,7 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 		}
 	}
 }
+
 // While the opening of a circuit breaker is not written there is nothing to tell, and its
 // runs are brought again; once another process has written it, it is that opening that is
 // told.
