@@ -122,7 +122,9 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 			return postgres.Change{}, err
 		}
 	}
-	onExecuted(&m, s)
+	if err := onExecuted(&m, s, around); err != nil {
+		return postgres.Change{}, err
+	}
 	onEndedCase(&m, s)
 	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
 	if err != nil {
@@ -157,15 +159,24 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 }
 
 // onExecuted ends a run whose payment was learned while it ran: whatever this attempt
-// told, there is nothing left to do.
-func onExecuted(m *background.Move, s *postgres.Snapshot) {
-	if s.Run.Class != Executed || s.Run.State != background.Running {
-		return
-	}
+// told, there is nothing left to do. Of a fork it may be what it is a fork of that was
+// told: they have one key, which is executed once.
+func onExecuted(m *background.Move, s *postgres.Snapshot, around *siblings) (err error) {
 	switch m.Fact {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
+	default:
+		return nil
+	}
+	paid := s.Run.Class == Executed
+	if !paid && !s.Run.Parent.IsZero() && s.Case.State.Moved > 0 {
+		if paid, err = around.paid(s); err != nil {
+			return err
+		}
+	}
+	if paid && s.Run.State == background.Running {
 		m.Fact, m.Lookup, m.Spend, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, Executed, background.SpendNothing, time.Time{}, ""
 	}
+	return nil
 }
 
 // onEndedCase ends a run whose case was ended by another payment while it ran: it
