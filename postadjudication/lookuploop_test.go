@@ -386,3 +386,19 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	defer close(back)
 	crowd(t, func() Answer { <-back; return noAnswer() }).askedAbout()
 }
+
+// A process that is started again under the same host name and pid, as in a container, is
+// another one: what the one before had called is not outstanding any more.
+func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
+	t.Parallel()
+	back := make(chan struct{})
+	r := newRig(t, asking)
+	defer close(back)
+	r.escrow.script = func(context.Context, Call) Answer { <-back; return noAnswer() }
+	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.stopWork()
+	joinRig(t, r.url, r.redis, r.escrow, asking).work()
+	r.until("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
+}
