@@ -42,14 +42,19 @@ func (f *family) Handle(ctx context.Context, a background.Attempt) background.Re
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
 }
 
-// callOut reports whether a call under a run's operation key has not come back that
-// another run of the case made, as what it is a fork of: it may pay yet. Calls of the run
+// callOut reports whether a call under a run's operation key may pay yet that another run
+// of the case made, as what it is a fork of, and that has not come back. That of a process
+// which is gone never does: it is out for as long as it can be on its way. Calls of the run
 // itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
-	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
+	if err != nil || !slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
-	}), err
+	}) {
+		return false, err
+	}
+	q, err := f.inquiry(ctx, r)
+	return q.outstanding || q.onItsWay() > 0, err
 }
 
 // believable is what an executor may say it moved beyond what it was asked to: an
