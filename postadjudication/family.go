@@ -42,14 +42,19 @@ func (f *family) Handle(ctx context.Context, a background.Attempt) background.Re
 	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
 }
 
-// callOut reports whether a call under a run's operation key has not come back that
-// another run of the case made, as what it is a fork of: it may pay yet. Calls of the run
+// callOut reports whether a call under a run's operation key may pay yet that another run
+// of the case made, as what it is a fork of, and that has not come back. That of a process
+// which is gone never does: it is out for as long as it can be on its way. Calls of the run
 // itself are the engine's to know of.
 func (f *family) callOut(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.Siblings(ctx, r.Tenant, r.Case)
-	return slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
+	if err != nil || !slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.CallIsOut()
-	}), err
+	}) {
+		return false, err
+	}
+	q, err := f.inquiry(ctx, r)
+	return q.outstanding || q.onItsWay() > 0, err
 }
 
 // believable is what an executor may say it moved beyond what it was asked to: an
@@ -122,7 +127,9 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 			return postgres.Change{}, err
 		}
 	}
-	onExecuted(&m, s)
+	if err := onExecuted(&m, s, around); err != nil {
+		return postgres.Change{}, err
+	}
 	onEndedCase(&m, s)
 	run, err := m.Apply(s.Run) // asks the breaker: what is paused does not die of its key meanwhile
 	if err != nil {
@@ -157,15 +164,24 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 }
 
 // onExecuted ends a run whose payment was learned while it ran: whatever this attempt
-// told, there is nothing left to do.
-func onExecuted(m *background.Move, s *postgres.Snapshot) {
-	if s.Run.Class != Executed || s.Run.State != background.Running {
-		return
-	}
+// told, there is nothing left to do. Of a fork it may be what it is a fork of that was
+// told: they have one key, which is executed once.
+func onExecuted(m *background.Move, s *postgres.Snapshot, around *siblings) (err error) {
 	switch m.Fact {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
+	default:
+		return nil
+	}
+	paid := s.Run.Class == Executed
+	if !paid && !s.Run.Parent.IsZero() && s.Case.State.Moved > 0 {
+		if paid, err = around.paid(s); err != nil {
+			return err
+		}
+	}
+	if paid && s.Run.State == background.Running {
 		m.Fact, m.Lookup, m.Spend, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, Executed, background.SpendNothing, time.Time{}, ""
 	}
+	return nil
 }
 
 // onEndedCase ends a run whose case was ended by another payment while it ran: it

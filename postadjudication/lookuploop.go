@@ -97,7 +97,7 @@ type lookupLoop struct {
 	asked, cleared, closed atomic.Uint64
 
 	mu     sync.Mutex
-	passed map[background.RunID]time.Time // letters that can't be read or recorded: until when they are passed over, monotonic
+	passed map[background.RunID]time.Time // letters about which nothing can be asked or recorded: until when they are passed over, monotonic
 }
 
 // lookupPassed is for how long a letter is passed over that can't be read or recorded: it must
@@ -105,10 +105,10 @@ type lookupLoop struct {
 const lookupPassed = 10 * time.Minute
 
 // passOver leaves a letter alone for some time.
-func (l *lookupLoop) passOver(id background.RunID) {
+func (l *lookupLoop) passOver(id background.RunID, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.passed[id] = time.Now().Add(lookupPassed)
+	l.passed[id] = time.Now().Add(d)
 }
 
 // passedOver are the letters that are left alone now.
@@ -219,7 +219,7 @@ func (l *lookupLoop) settledLetters(ctx context.Context, passed map[background.R
 			since = now
 		}
 		seen[u.Run] = since
-		if _, is := passed[u.Run]; !is && now.Sub(since) >= bound && len(out) < lookupPage {
+		if _, is := passed[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
 			out = append(out, u)
 		}
 	}
@@ -231,7 +231,7 @@ func (l *lookupLoop) settledLetters(ctx context.Context, passed map[background.R
 func (l *lookupLoop) one(ctx context.Context, id background.RunID) {
 	err := survived(func() error { return l.ask(ctx, id) })
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrUnrecordable) {
-		l.passOver(id)
+		l.passOver(id, lookupPassed)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, errPlanStale) && !errors.Is(err, background.ErrLostGuard) {
 		l.log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
@@ -247,8 +247,12 @@ func (l *lookupLoop) ask(ctx context.Context, id background.RunID) error {
 		return nil
 	}
 	q, err := l.settlements.inquiry(ctx, s.Run)
-	if err != nil || q.outstanding {
-		return err // until it comes back, or its process is gone
+	if err != nil {
+		return err
+	}
+	if q.outstanding { // until it comes back, or its process is gone; others have their turn meanwhile
+		l.passOver(id, l.rule.First)
+		return nil
 	}
 	l.asked.Add(1)
 	found := l.answer(ctx, s.Run)

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -317,4 +318,87 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterOpen || st.Class != Unknown {
 		t.Errorf("%+v, %v", st, err)
 	}
+}
+
+// crowd is a rig with more letters of one escrow service than are asked about in a round.
+// What their calls do is for the test to say.
+func crowd(t *testing.T, call func() Answer) *rig {
+	t.Helper()
+	r := newRig(t, asking, func(c *Config) { c.LostAfter = 15 * time.Second })
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Target == "other" {
+			return call()
+		}
+		return noAnswer()
+	}
+	r.escrow.lookup = func(Call) Answer { return cantTell }
+	batch := make([]Adjudication, lookupPage+1)
+	for n := range batch {
+		batch[n] = release(n)
+		batch[n].Target = "other"
+	}
+	if _, errs := r.SubmitBatch(context.Background(), batch); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	r.work()
+	r.until("letters", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, len(batch))
+	return r
+}
+
+// askedAbout waits until one more letter, of another escrow service, is asked about.
+func (r *rig) askedAbout() {
+	r.t.Helper()
+	s := r.mustSubmit(release(1000))
+	r.until("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
+}
+
+// Letters of an escrow service whose breaker is open, however many and however old, keep
+// those of another one from no question: the first, nor a later one.
+func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
+	t.Parallel()
+	r := crowd(t, noAnswer)
+	ctx := context.Background()
+	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	r.askedAbout()
+	if _, err := r.ReleaseBrake(ctx, "acme", "other", "user:ada", "over"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lookupPage+2)
+	if _, err := r.PullBrake(ctx, "acme", "other", "user:ada", "maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.db.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {
+		t.Fatal(err)
+	}
+	var asked int
+	if err := r.db.QueryRow(`SELECT l.asked FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`).Scan(&asked); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is asked about again", `SELECT l.asked > $1 + 1 FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`, asked)
+}
+
+// So do letters whose calls have not come back.
+func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
+	t.Parallel()
+	back := make(chan struct{})
+	defer close(back)
+	crowd(t, func() Answer { <-back; return noAnswer() }).askedAbout()
+}
+
+// A process that is started again under the same host name and pid, as in a container, is
+// another one: what the one before had called is not outstanding any more.
+func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
+	t.Parallel()
+	back := make(chan struct{})
+	r := newRig(t, asking)
+	defer close(back)
+	r.escrow.script = func(context.Context, Call) Answer { <-back; return noAnswer() }
+	r.escrow.lookup = func(Call) Answer { return cantTell }
+	r.work().mustSubmit(release(1))
+	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.stopWork()
+	joinRig(t, r.url, r.redis, r.escrow, asking).work()
+	r.until("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
 }

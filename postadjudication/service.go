@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -36,9 +37,12 @@ type Config struct {
 	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
-	Worker    string             // this process in receipts; host name and pid when empty
-	Brake     BrakeRule          // when circuit breakers open by themselves; see its fields for the defaults
-	InFlight  time.Duration      // how long a call that was given up may still be executed, where no Executor states it; DefaultInFlight when 0, none when negative
+	// Worker is this process in receipts; when empty, host name, pid and some letters of
+	// chance. No other process may have its name, nor one that takes its place: a call that
+	// has not come back counts as outstanding while a process of the name lives.
+	Worker   string
+	Brake    BrakeRule     // when circuit breakers open by themselves; see its fields for the defaults
+	InFlight time.Duration // how long a call that was given up may still be executed, where no Executor states it; DefaultInFlight when 0, none when negative
 
 	// How long letters are kept, and where they go then: the same in every process, for
 	// whichever comes first prunes by its own.
@@ -221,7 +225,7 @@ func (c Config) withDefaults() (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("postadjudication: Config.Worker is empty and the host has no name: %w", err)
 		}
-		c.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		c.Worker = fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6]) // in a container the pid is always 1
 	}
 	return c, nil
 }

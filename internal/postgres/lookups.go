@@ -34,21 +34,26 @@ WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'
   AND NOT EXISTS (SELECT FROM recourse.desk d WHERE d.run_id = r.id AND d.held)
   AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
 
+// namedSQL names the letters of unknownSQL.
+const namedSQL = `SELECT r.id, r.target, ` + pausedSQL + ` AS paused` + unknownSQL
+
 // UnknownLetter names an open letter of unknown outcome, and whom to ask about it.
 type UnknownLetter struct {
 	Run    background.RunID
 	Target string
+	Paused bool // a circuit breaker is not closed: nobody is to be asked about it now
 }
 
-// NeverLookedUp lists unknown open letters that were never asked about, the oldest first.
+// NeverLookedUp lists unknown open letters that were never asked about, the oldest first,
+// and behind them those that are paused.
 func (j *Journal) NeverLookedUp(ctx context.Context, limit int) ([]UnknownLetter, error) {
-	return j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND l.run_id IS NULL ORDER BY r.dead_at, r.id LIMIT $1`, limit)
+	return j.unknown(ctx, namedSQL+` AND l.run_id IS NULL ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit)
 }
 
-// LookupsDue lists unknown open letters that are to be asked about again by a time, the most
-// overdue first.
+// LookupsDue lists unknown open letters that are to be asked about again by a time, and are
+// not paused, the most overdue first.
 func (j *Journal) LookupsDue(ctx context.Context, now time.Time, limit int) ([]UnknownLetter, error) {
-	return j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND l.next_at <= $2 ORDER BY l.next_at, r.id LIMIT $1`, limit, now)
+	return j.unknown(ctx, namedSQL+` AND l.next_at <= $2 AND NOT `+pausedSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now)
 }
 
 func (j *Journal) unknown(ctx context.Context, query string, args ...any) ([]UnknownLetter, error) {
@@ -57,13 +62,14 @@ func (j *Journal) unknown(ctx context.Context, query string, args ...any) ([]Unk
 	var rows []struct {
 		ID     uuid.UUID `db:"id"`
 		Target string    `db:"target"`
+		Paused bool      `db:"paused"`
 	}
 	if err := j.reads.SelectContext(ctx, &rows, query, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]UnknownLetter, len(rows))
 	for i, r := range rows {
-		out[i] = UnknownLetter{background.RunID(r.ID), r.Target}
+		out[i] = UnknownLetter{background.RunID(r.ID), r.Target, r.Paused}
 	}
 	return out, nil
 }
@@ -76,7 +82,7 @@ func (j *Journal) LetterToLookUp(ctx context.Context, id background.RunID) (Snap
 		return s, LookupRecord{}, err
 	}
 	// What is read of the case is older than that the letter may be asked about: what moves it since is noticed.
-	if found, err := j.unknown(ctx, `SELECT r.id, r.target`+unknownSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
+	if found, err := j.unknown(ctx, namedSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
 		return s, LookupRecord{}, errors.Join(err, background.ErrNotFound)
 	}
 	was, err := j.Lookup(ctx, s.Run.Tenant, id)
