@@ -12,6 +12,7 @@ import (
 func TestAFaultAloneLosesNothing(t *testing.T) {
 	for _, name := range []string{"redis-full", "both-kill", "network-slow", "network-cut", "network-stall", "clock-step"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			alone, err := named(name)
 			if err != nil {
 				t.Fatal(err)

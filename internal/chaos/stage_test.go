@@ -113,7 +113,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: 30 * time.Second,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: time.Second,
 	}
 	for _, f := range change {
 		f(&set)
@@ -244,6 +244,7 @@ func (s *stage) untilRun(state string) {
 func (s *stage) atRest() {
 	s.t.Helper()
 	s.until("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
+	s.until("what can be asked about is known", `SELECT count(*) <= $1 FROM recourse.cases WHERE unknown_open > 0`, s.unknowns)
 }
 
 // sound checks everything that must be true after any fault.
