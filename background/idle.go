@@ -30,6 +30,10 @@ type idle struct {
 	now  func() time.Time
 	lost func() // called when a question has no answer and may have taken a task
 
+	// barred reports whether this process may claim nothing now. It asks for no task
+	// then, so that others get them.
+	barred func() bool
+
 	mu       sync.Mutex
 	pause    time.Duration
 	hearsAll bool                 // bells of all processes
@@ -42,16 +46,20 @@ type idle struct {
 
 func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *idle {
 	return &idle{
-		UniversalClient: c, poll: poll, pause: idlePolls * poll, now: now, lost: func() {},
+		UniversalClient: c, poll: poll, pause: idlePolls * poll, now: now, lost: func() {}, barred: func() bool { return false },
 		askAt: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
 
-// EvalSha holds back asynq's dequeue script while no queue may have a task, and
-// answers for an empty queue. Every other script passes.
+// EvalSha holds back asynq's dequeue script while no queue may have a task or none is to be
+// taken, and answers for an empty queue. Every other script passes.
 func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if !dequeues(keys) {
 		return i.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	}
+	if i.barred() {
+		sleep(ctx, idlePause)
+		return failedCmd(ctx, redis.Nil)
 	}
 	ask, rung := i.turn(keys[0])
 	if !ask {

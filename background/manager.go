@@ -124,6 +124,7 @@ func New(cfg Config) (*Manager, error) {
 		crew:      newCrew(),
 	}
 	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
+	shared.barred = m.barred
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)

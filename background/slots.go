@@ -73,6 +73,10 @@ func (s *slots) during() (over func()) {
 	}
 }
 
+// barred reports whether this process may claim nothing: its clock is off, or a claim of
+// it grew old a short while ago.
+func (m *Manager) barred() bool { return m.clock.err() != nil || m.pausing.remaining() > 0 }
+
 // admit takes a slot for a delivery while evidence can be written. Its error says
 // when asynq should bring the run again.
 func (m *Manager) admit() error {
@@ -87,13 +91,9 @@ func (m *Manager) admit() error {
 			m.slots.release()
 			return errUnavailable
 		}
-		if m.clock.err() != nil {
+		if m.barred() {
 			m.slots.release()
-			return errUnavailable // another process, whose clock is right, may take it
-		}
-		if left := m.pausing.remaining(); left > 0 {
-			m.slots.release()
-			return &handBack{at: m.now().Add(left)}
+			return errElsewhere
 		}
 		if m.Healthy() == nil {
 			return nil

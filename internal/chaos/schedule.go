@@ -180,9 +180,8 @@ func (s *schedule) once(ctx context.Context, over <-chan struct{}, chosen []faul
 }
 
 // recoveryLimit is for how long a run may stand still after a fault, beyond the time
-// that a lost process is given: a task that a question whose answer was lost has taken
-// is looked for the last time after 30 s.
-const recoveryLimit = 40 * time.Second
+// that a lost process is given.
+const recoveryLimit = 30 * time.Second
 
 func (s *schedule) record(name string, took float64) {
 	s.mu.Lock()

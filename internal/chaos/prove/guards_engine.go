@@ -125,7 +125,7 @@ var engine = []Guard{
 	},
 	{
 		Name:  "nothing is claimed for a while after a claim grew old",
-		Edits: []Edit{{"background/slots.go", "m.pausing.remaining(); left > 0 {", "m.pausing.remaining(); left > 0 && m == nil {"}},
+		Edits: []Edit{{"background/slots.go", "|| m.pausing.remaining() > 0", ""}},
 		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClaimsGrowOldPausesItsClaims"},
 	},
 	{
@@ -140,7 +140,7 @@ var engine = []Guard{
 	},
 	{
 		Name:  "a machine whose clock alone is off claims nothing",
-		Edits: []Edit{{"background/slots.go", "		if m.clock.err() != nil {", "		if m.clock.err() != nil && m == nil {"}},
+		Edits: []Edit{{"background/slots.go", "return m.clock.err() != nil || ", "return "}},
 		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
