@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
@@ -49,6 +51,48 @@ func TestAMoveDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 				t.Errorf("decided %d times: %+v, %v", decided, after.Run, err)
 			}
 			auditPlain(t, j, s)
+		})
+	}
+}
+
+// Nobody claims under a session that was declared lost or is not there: others have its runs,
+// or would never look for them.
+func TestAClaimNeedsItsSessionAlive(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	ctx := context.Background()
+	for name, more := range map[string]int{"narrow": 0, "wide": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := open(t, url)
+			lost := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+			if err := j.Enlist(ctx, lost); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := j.Bury(ctx, lost); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			s := submit(t, j)
+			claim := func(under background.SessionID) error {
+				m := move(receipts.AttemptStarted, s.Run)
+				m.Session = under
+				_, err := j.Apply(ctx, s.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
+					ch, err := decide(m)(s)
+					for range more {
+						ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.OutOfBandChangeDetected, Actor: "test", At: m.At})
+					}
+					return ch, err
+				})
+				return err
+			}
+			for name, under := range map[string]background.SessionID{"lost": lost.ID, "not there": uuid.New()} {
+				if err := claim(under); !errors.Is(err, background.ErrSessionLost) {
+					t.Errorf("a session that is %s: %v", name, err)
+				}
+			}
+			if err := claim(session); err != nil {
+				t.Errorf("one that is alive: %v", err)
+			}
 		})
 	}
 }

@@ -36,7 +36,12 @@ var journal = []Guard{
 	{
 		Name:  "a claim needs its session, alive (narrow statement)",
 		Edits: []Edit{{"internal/postgres/statement_hot.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
-		By:    Catch{Package: "./internal/postgres", Test: "TestTheTrailKeepsTheContractOfALog"},
+		By:    Catch{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/narrow"},
+	},
+	{
+		Name:  "a claim needs its session, alive (wide statement)",
+		Edits: []Edit{{"internal/postgres/statement_move.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
+		By:    Catch{Package: "./internal/postgres", Test: "TestAClaimNeedsItsSessionAlive/wide"},
 	},
 	{
 		Name:  "nothing is claimed while a circuit breaker is open (narrow statement)",
