@@ -222,14 +222,20 @@ var aboutCalls = map[receipts.Subtype]bool{
 	receipts.DeadLettered: true, receipts.Cancelled: true, receipts.AnsweredLate: true,
 }
 
+// longestFlight stands for every longer span that a call may be on its way, as Forever: what
+// is added to it must not run over, for a call would then pass for one that is over. It is
+// longer than anything that is waited for.
+const longestFlight = Forever / 2
+
 // inFlight is how long a call that was given up may still be executed, as the executor
 // states; 0 when it states that it judges by itself. Where none states it, a span is
 // assumed.
 func (f *family) inFlight() time.Duration {
+	span := f.assumed
 	if states, ok := f.executor.(InFlighter); ok {
-		return states.InFlight()
+		span = states.InFlight()
 	}
-	return f.assumed
+	return min(span, longestFlight)
 }
 
 // remembers is how long after the first call the escrow service tells what became of a key.

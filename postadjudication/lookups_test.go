@@ -77,6 +77,26 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 	}
 }
 
+// Where nobody can say for how long a call is on its way, a lookup that finds nothing
+// proves nothing, however long ago the call was.
+func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]family{
+		"stated":  {executor: &scriptedEscrow{flight: Forever}},
+		"nearly":  {executor: &scriptedEscrow{flight: Forever - time.Second}},
+		"assumed": {assumed: Forever},
+	} {
+		for _, longest := range []time.Duration{10 * time.Second, longestLimit} {
+			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, Forever / 2} {
+				q := inquiry{answer: NotExecuted, reach: background.CallBound(15*time.Second) + longest, inFlight: f.inFlight(), remembers: Forever, quiet: quiet, lost: true, lostFor: quiet}
+				if class, why := q.means(); class != Unknown || why != lookupPremature {
+					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
+				}
+			}
+		}
+	}
+}
+
 // A service that has forgotten a key finds nothing, whatever it has paid.
 func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	t.Parallel()
