@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
@@ -116,6 +118,28 @@ func (f *family) lookUp(ctx context.Context, r background.Run, settled bool) bac
 		return doubtful(why, q.because(why))
 	}
 	return found
+}
+
+// lookedUp is lookUp within the time limit of a call, for whoever is no attempt. A lookup
+// that panics, or that hangs whatever its context says, tells nothing and holds up nobody.
+func (s *Service) lookedUp(ctx context.Context, r background.Run, settled bool) background.Result {
+	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
+	defer cancel()
+	answers := make(chan background.Result, 1)
+	go func() {
+		found := doubtful(background.FailurePanic, "the lookup panicked")
+		err := survived(func() error { found = s.settlements.lookUp(ctx, r, settled); return nil })
+		if err != nil {
+			s.log.Warn("a lookup panicked", zap.Stringer("run", r.ID), zap.Error(err))
+		}
+		answers <- found
+	}()
+	select {
+	case found := <-answers:
+		return found
+	case <-ctx.Done():
+		return doubtful(background.FailureTimeout, "the lookup was not answered in time")
+	}
 }
 
 func doubtful(kind, message string) background.Result {
