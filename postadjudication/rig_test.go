@@ -208,7 +208,7 @@ type scriptedEscrow struct {
 	lookup  func(c Call) Answer                      // nil: by the ledger
 	life    time.Duration
 	recalls time.Duration            // how long a lookup tells of a key; life when that is longer
-	flight  time.Duration                    // how long a call that was given up may be executed
+	flight  time.Duration            // how long a call that was given up may be executed
 	effects []payment                // what moved money, in order; nothing is ever taken out
 	known   map[OperationKey]payment // what the service would answer from
 	calls   map[OperationKey]int
