@@ -115,7 +115,7 @@ func TestManualPullStaysUntilAPersonReleasesIt(t *testing.T) {
 func TestBrakeOrdersNameWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}} {
+	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}, {"acme", "escrow", "a", "b\u009b2J"}} {
 		var field *FieldError
 		if _, err := r.PullBrake(context.Background(), args[0], args[1], args[2], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)

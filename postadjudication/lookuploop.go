@@ -255,7 +255,7 @@ func (l *lookupLoop) ask(ctx context.Context, id background.RunID) error {
 		return nil
 	}
 	l.asked.Add(1)
-	found := l.answer(ctx, s.Run)
+	found := l.lookedUp(ctx, s.Run, true)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -282,27 +282,6 @@ func (l *lookupLoop) ask(ctx context.Context, id background.RunID) error {
 		next.NextAt, next.WaitsFor = time.Time{}, WaitsForgotten
 	}
 	return l.journal.RecordLookup(ctx, next)
-}
-
-// answer is what the escrow service says within the time limit of a call.
-func (l *lookupLoop) answer(ctx context.Context, r background.Run) background.Result {
-	ctx, cancel := context.WithTimeout(ctx, l.settlements.limit)
-	defer cancel()
-	answers := make(chan background.Result, 1)
-	go func() {
-		found := doubtful(background.FailurePanic, "the lookup panicked")
-		err := survived(func() error { found = l.settlements.lookUp(ctx, r, true); return nil })
-		if err != nil {
-			l.log.Warn("a lookup panicked", zap.Stringer("run", r.ID), zap.Error(err))
-		}
-		answers <- found
-	}()
-	select {
-	case found := <-answers:
-		return found
-	case <-ctx.Done():
-		return doubtful(background.FailureTimeout, "the lookup was not answered in time")
-	}
 }
 
 // settle records what the escrow service said, if nobody has moved the case since it was

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
@@ -118,6 +120,28 @@ func (f *family) lookUp(ctx context.Context, r background.Run, settled bool) bac
 	return found
 }
 
+// lookedUp is lookUp within the time limit of a call, for whoever is no attempt. A lookup
+// that panics, or that hangs whatever its context says, tells nothing and holds up nobody.
+func (s *Service) lookedUp(ctx context.Context, r background.Run, settled bool) background.Result {
+	ctx, cancel := context.WithTimeout(ctx, s.settlements.limit)
+	defer cancel()
+	answers := make(chan background.Result, 1)
+	go func() {
+		found := doubtful(background.FailurePanic, "the lookup panicked")
+		err := survived(func() error { found = s.settlements.lookUp(ctx, r, settled); return nil })
+		if err != nil {
+			s.log.Warn("a lookup panicked", zap.Stringer("run", r.ID), zap.Error(err))
+		}
+		answers <- found
+	}()
+	select {
+	case found := <-answers:
+		return found
+	case <-ctx.Done():
+		return doubtful(background.FailureTimeout, "the lookup was not answered in time")
+	}
+}
+
 func doubtful(kind, message string) background.Result {
 	return background.Result{Class: Unknown, Failure: &background.Failure{Type: kind, Message: message}}
 }
@@ -222,14 +246,20 @@ var aboutCalls = map[receipts.Subtype]bool{
 	receipts.DeadLettered: true, receipts.Cancelled: true, receipts.AnsweredLate: true,
 }
 
+// longestFlight stands for every longer span that a call may be on its way, as Forever: what
+// is added to it must not run over, for a call would then pass for one that is over. It is
+// longer than anything that is waited for.
+const longestFlight = Forever / 2
+
 // inFlight is how long a call that was given up may still be executed, as the executor
 // states; 0 when it states that it judges by itself. Where none states it, a span is
 // assumed.
 func (f *family) inFlight() time.Duration {
+	span := f.assumed
 	if states, ok := f.executor.(InFlighter); ok {
-		return states.InFlight()
+		span = states.InFlight()
 	}
-	return f.assumed
+	return min(span, longestFlight)
 }
 
 // remembers is how long after the first call the escrow service tells what became of a key.

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,69 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// Where nobody can say for how long a call is on its way, a lookup that finds nothing
+// proves nothing, however long ago the call was.
+func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]family{
+		"stated":  {executor: &scriptedEscrow{flight: Forever}},
+		"nearly":  {executor: &scriptedEscrow{flight: Forever - time.Second}},
+		"assumed": {assumed: Forever},
+	} {
+		for _, longest := range []time.Duration{10 * time.Second, longestLimit} {
+			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, Forever / 2} {
+				q := inquiry{answer: NotExecuted, reach: background.CallBound(15*time.Second) + longest, inFlight: f.inFlight(), remembers: Forever, quiet: quiet, lost: true, lostFor: quiet}
+				if class, why := q.means(); class != Unknown || why != lookupPremature {
+					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
+				}
+			}
+		}
+	}
+}
+
+// Whoever asks about a letter is answered, also when the lookup hangs, whatever its context
+// says, or panics: nothing is known then.
+func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
+	t.Parallel()
+	const limit = 200 * time.Millisecond
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off = limit, 1, true
+	})
+	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
+	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown} }
+	s := r.work().mustSubmit(release(1))
+	r.atRest()
+	never := make(chan struct{})
+	defer close(never)
+	for words, lookup := range map[string]func(Call) Answer{
+		"panicked":             func(Call) Answer { panic("a bug") },
+		"not answered in time": func(Call) Answer { <-never; return Answer{Class: Unknown} },
+	} {
+		e := newEscrow()
+		e.lookup = lookup
+		r.settlements.executor = e
+		asked := make(chan error, 1)
+		go func() {
+			defer func() {
+				if p := recover(); p != nil {
+					asked <- fmt.Errorf("panic: %v", p)
+				}
+			}()
+			_, err := r.ReconcileByLookup(context.Background(), "acme", s.Run, "user:ada")
+			asked <- err
+		}()
+		select {
+		case err := <-asked:
+			var no *RefusedError
+			if !errors.As(err, &no) || no.Gate != GateReconcileFirst || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: %v", words, err)
+			}
+		case <-time.After(50 * limit):
+			t.Errorf("%s: whoever asked still waits", words)
 		}
 	}
 }

@@ -84,9 +84,7 @@ func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id backg
 		no.Because = err.Error()
 		return CaseStatus{}, no
 	}
-	asking, cancel := context.WithTimeout(ctx, s.settlements.limit)
-	defer cancel()
-	found := s.settlements.Lookup(asking, seen.Run)
+	found := s.lookedUp(ctx, seen.Run, false)
 	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)

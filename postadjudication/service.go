@@ -29,7 +29,7 @@ type Config struct {
 	OnAnyDeath  LetterHandler      // the same for every family that names none, settlements included
 
 	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
-	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0
+	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0, 24h at most
 	Slots     int                // calls at once in this process; 64 when 0
 	Servers   int                // asynq servers in this process; 4 when 0
 	Shards    int                // queues per family; 2 when 0
@@ -176,6 +176,10 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	return s, nil
 }
 
+// longestLimit bounds Config.TimeLimit. It is part of how long a call may be on its way and
+// of what is left of an operation key: sums of it have to stay exact.
+const longestLimit = 24 * time.Hour
+
 func (c Config) withDefaults() (Config, error) {
 	if c.DatabaseURL == "" {
 		return c, errors.New("postadjudication: Config needs DatabaseURL")
@@ -200,6 +204,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.TimeLimit <= 0 {
 		c.TimeLimit = 10 * time.Second
+	}
+	if c.TimeLimit > longestLimit {
+		return c, fmt.Errorf("postadjudication: Config.TimeLimit is over %s", longestLimit)
 	}
 	if c.Grace <= 0 {
 		c.Grace = 10 * time.Second

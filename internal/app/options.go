@@ -126,6 +126,8 @@ func (o *Options) check() error {
 		return wrong(KeyLifetimeMissing)
 	case o.TimeLimit <= 0:
 		return wrong("--time-limit must be positive")
+	case o.TimeLimit > 24*time.Hour:
+		return wrong("--time-limit must be 24h at most")
 	}
 	if _, err := o.Retention.rules(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"no key lifetime":            {func(o *Options) { o.KeyLifetime = Lifetime{} }, "--key-lifetime"},
 		"embedded, no key lifetime":  {func(o *Options) { o.EscrowURL, o.Embedded, o.KeyLifetime = "", true, Lifetime{} }, ""},
 		"no time limit":              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
+		"a time limit without end":   {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
 		"all interfaces":             {func(o *Options) { o.Listen = ":8321" }, "--expose"},
 		"all interfaces by number":   {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
 		"a name":                     {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},

@@ -99,6 +99,7 @@ func judge(ctx context.Context, w world) (*verdict, error) {
 		v.touched(c, w.deeds)
 		v.reserved(c)
 		v.revived(c)
+		v.dropped(c)
 		for _, r := range c.Runs {
 			found[r.Run.String()] = true
 			v.place(r)

@@ -137,6 +137,53 @@ func TestTheJudgeMeasuresWaitsByTheLedger(t *testing.T) {
 	}
 }
 
+// A decision that is not carried out was cancelled by somebody, or its case had ended.
+func TestTheJudgeAsksWhoCancelled(t *testing.T) {
+	t.Parallel()
+	cancelled := func(progression settlement.Status, actor, reason string) *trail {
+		c := &trail{receipts: []told{{receipts.Receipt{Subtype: receipts.Cancelled, Actor: actor}, receipts.Payload{Reason: reason}}}}
+		c.Progression = progression
+		return c
+	}
+	for name, tc := range map[string]struct {
+		trail *trail
+		want  string
+	}{
+		"by a person":                 {cancelled(settlement.ReviewNeeded, person, why), ""},
+		"by an operator":              {cancelled(settlement.ReviewNeeded, worker.Operator, why), ""},
+		"since another payment ended": {cancelled(settlement.Settled, "worker:a", caseEnded), ""},
+		"by a worker":                 {cancelled(settlement.ReviewNeeded, "worker:a", ""), "nobody asked for that"},
+		"by a worker, at an end":      {cancelled(settlement.Refunded, "worker:a", ""), "nobody asked for that"},
+		"since nothing had ended":     {cancelled(settlement.ReviewNeeded, "worker:a", caseEnded), "and that is review-needed"},
+	} {
+		v := &verdict{}
+		v.dropped(tc.trail)
+		if got := strings.Join(v.Broken, "; "); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: found %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// A payment that no receipt tells of is only passed over where its case is counted as
+// unknown.
+func TestTheJudgeTakesAnUnknownRunForOneOnlyInACaseThatIs(t *testing.T) {
+	t.Parallel()
+	run, err := receipts.ParseRunID("01890000-0000-7000-8000-000000000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for unknownOpen, broken := range []int{1, 0} {
+		c := &trail{receipts: []told{{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{OperationKey: "key"}}}}
+		c.UnknownOpen, c.Runs = unknownOpen, []postadjudication.Status{{Run: run, Class: background.Unknown}}
+		v, operations := &verdict{}, map[string]*operation{}
+		v.hear(c, false, operations)
+		v.compare([]fakeescrow.Effect{{OperationKey: "key", Moved: settlement.Money{Minor: 1000, Currency: "EUR"}}}, operations)
+		if len(v.Broken) != broken {
+			t.Errorf("%d unknown in the case: found %q", unknownOpen, v.Broken)
+		}
+	}
+}
+
 func TestTheJudgeTakesNothingUnfinished(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

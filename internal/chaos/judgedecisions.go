@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
@@ -89,3 +90,17 @@ func (v *verdict) revived(c *trail) {
 
 // caseEnded is the reason of a cancelling that nobody asked for.
 const caseEnded = "case_ended"
+
+// dropped looks for decisions that Recourse gave up by itself: a run is cancelled because
+// somebody asked for it, or because its case was ended by another payment.
+func (v *verdict) dropped(c *trail) {
+	for _, r := range c.receipts {
+		switch {
+		case r.Subtype != receipts.Cancelled:
+		case r.p.Reason == caseEnded && !c.Progression.Ended():
+			v.breaks("run %s of %s was cancelled because its case had ended, and that is %s", r.Run, c.Transaction, c.Progression)
+		case r.p.Reason != caseEnded && r.Actor != person && r.Actor != worker.Operator:
+			v.breaks("run %s of %s was cancelled by %s, and nobody asked for that", r.Run, c.Transaction, r.Actor)
+		}
+	}
+}

@@ -9,7 +9,7 @@ import (
 // operation is what the receipts say was moved under an operation key.
 type operation struct {
 	moved int64
-	open  bool // a run of it is unknown, and says so
+	open  bool // a run of it is unknown, and its case says so
 	lies  bool // its executor states other sums than the escrow service
 }
 
@@ -40,7 +40,7 @@ func (v *verdict) hear(c *trail, lies bool, operations map[string]*operation) {
 	}
 	for _, r := range c.Runs {
 		if o := keys[r.Run]; o != nil {
-			o.lies, o.open = lies, o.open || r.Class == background.Unknown
+			o.lies, o.open = lies, o.open || r.Class == background.Unknown && c.UnknownOpen > 0
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	if first := v["refused"].([]any)[0].(map[string]any); first["line"] != 2.0 || first["problem"] == "" {
 		t.Errorf("%v", v["refused"])
 	}
-	if d := v["declined"].([]any)[0].(map[string]any); d["line"] != 5.0 || d["transaction_receipt_id"] != "txr_1" || d["run_id"] == "" {
+	if d := v["declined"].([]any)[0].(map[string]any); d["line"] != 5.0 || d["transaction_receipt_id"] != "txr_1" || d["run_id"] != p.runOf("txr_1") {
 		t.Errorf("%v", v["declined"])
 	}
 	file := filepath.Join(t.TempDir(), "in.jsonl")
@@ -59,13 +59,35 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
+// runOf is the first run of a transaction.
+func (p *place) runOf(transaction string) string {
+	p.t.Helper()
+	return p.run("", "status", "--tenant", "acme", transaction, "--json").object(p.t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
+}
+
+// A line that is refused for its escrow has no run in its way, and none is made up.
+func TestSubmitNamesARunOnlyWhereOneIsInTheWay(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	p.run(line, "submit", "-").wants(t, "submit", 0, "")
+	other := strings.Replace(another("txr_2"), `"held":{"minor":`, `"held":{"minor":9`, 1)
+	got := p.run(other, "submit", "-", "--json")
+	got.wants(t, "submit", 1, "1 line not accepted")
+	if d := got.object(t)["declined"].([]any)[0].(map[string]any); d["reply"] != "escrow_mismatch" || d["run_id"] != nil {
+		t.Errorf("%v", d)
+	}
+	if shown := p.run(other, "submit", "-").out; !strings.Contains(shown, "escrow_mismatch") || strings.Contains(shown, "00000000-") {
+		t.Error(shown)
+	}
+}
+
 // What was accepted before and superseded since is no failure of a script; what was
 // cancelled is, and the answer says by whom.
 func TestSubmitAgainTellsWhatBecameOfALine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
 	p.run(line, "submit", "-").wants(t, "submit", 0, "")
-	run := p.run("", "status", "--tenant", "acme", "txr_1", "--json").object(t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
+	run := p.runOf("txr_1")
 	p.run("", "cancel", "--tenant", "acme", "--actor", "user:ada", "--reason", "a fraud", run).wants(t, "cancel", 0, "")
 	again := p.run(line, "submit", "-")
 	again.wants(t, "again", 1, "1 line not accepted")

@@ -123,7 +123,7 @@ func (c *command) eventLine(e postadjudication.Event) error {
 		return c.encode(e)
 	}
 	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, stamp(e.At), e.Run, e.Type, happening(e)))
-	_, err := fmt.Fprintln(c.Out, line)
+	_, err := fmt.Fprintln(c.Out, screen.Plain(line))
 	return err
 }
 

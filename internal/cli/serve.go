@@ -82,6 +82,9 @@ func (c *command) say(at serving) error {
 // keys says for how long the escrow service knows an operation key, and what follows.
 func (s serving) keys() string {
 	looked := "; a lookup that finds nothing is believed for " + s.LookupLifetime
+	if s.LookupLifetime == app.Unlimited {
+		looked = "; a lookup that finds nothing is believed without end"
+	}
 	switch s.KeyLifetime {
 	case app.Unlimited:
 		return "recognised without end"

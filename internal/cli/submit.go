@@ -42,7 +42,7 @@ type declined struct {
 	Line        int                    `json:"line"`
 	Transaction string                 `json:"transaction_receipt_id"`
 	Reply       postadjudication.Reply `json:"reply"`
-	Run         background.RunID       `json:"run_id"`
+	Run         background.RunID       `json:"run_id,omitzero"` // absent where no run is in its way: busy, exceeds_held, escrow_mismatch
 	CancelledBy string                 `json:"cancelled_by,omitempty"`
 	Reason      string                 `json:"reason,omitempty"` // why it was cancelled
 }
@@ -214,7 +214,11 @@ func (h *handed) show(s *screen.Screen) error {
 			if d.CancelledBy != "" {
 				word += " by " + d.CancelledBy + ": " + d.Reason
 			}
-			rows = append(rows, []string{strconv.Itoa(d.Line), word, d.Transaction, d.Run.String()})
+			run := ""
+			if !d.Run.IsZero() {
+				run = d.Run.String()
+			}
+			rows = append(rows, []string{strconv.Itoa(d.Line), word, d.Transaction, run})
 		}
 		s.Table([]screen.Column{{Name: "Line", Right: true}, {Name: "Reply", Wraps: true}, {Name: "Transaction", Wraps: true}, {Name: "Run in its way"}}, rows)
 	}

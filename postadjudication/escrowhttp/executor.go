@@ -62,6 +62,7 @@ func (e *Executor) execute(ctx context.Context, c postadjudication.Call) postadj
 	case err != nil:
 		return x.unanswered(ctx, err)
 	}
+	withoutStream(resp)
 	defer resp.Body.Close()
 	v := e.verdict(resp.StatusCode)
 	if v.Class == postadjudication.Executed {
@@ -91,6 +92,7 @@ func (e *Executor) lookUp(ctx context.Context, c postadjudication.Call) postadju
 		a.Class = postadjudication.Unknown // this GET was not sent; the calls before it were
 		return a
 	}
+	withoutStream(resp)
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -158,6 +160,16 @@ func (x *exchange) traced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { x.connected.Store(true) },
 	})
+}
+
+// withoutStream closes the connection of an answer that switched protocols, which we never
+// ask for. net/http gives it as the body and no longer ends it with the context, so that
+// reading it would wait for as long as the service likes.
+func withoutStream(resp *http.Response) {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	}
 }
 
 func code(resp *http.Response) string { return strconv.Itoa(resp.StatusCode) }

@@ -2,6 +2,7 @@ package escrowhttp
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -151,5 +152,34 @@ func TestADrippedSuccessEndsWithTheTimeLimit(t *testing.T) {
 	a := e.Execute(withLimit(t), aCall())
 	if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" {
 		t.Errorf("%+v, want unknown", a)
+	}
+}
+
+// A service that switches protocols and says no more holds up nobody: neither a call nor a
+// lookup, nor a call whose table takes 101 for a success.
+func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	url := wire(t, func(c net.Conn) {
+		received(bufio.NewReader(c))
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		c.SetReadDeadline(time.Now().Add(2 * limit)) // the end of a test that fails
+		io.Copy(io.Discard, c)
+	})
+	plain := newExecutor(t, Config{BaseURL: url})
+	trusting := newExecutor(t, Config{BaseURL: url, Table: map[int]Verdict{http.StatusSwitchingProtocols: {Class: postadjudication.Executed}}})
+	for name, ask := range map[string]func(context.Context, postadjudication.Call) postadjudication.Answer{
+		"call": plain.Execute, "lookup": plain.Lookup, "call with a table": trusting.Execute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			a := ask(withLimit(t), aCall())
+			if a.Class != postadjudication.Unknown || !a.Retry {
+				t.Errorf("%+v, want unknown", a)
+			}
+			if took := time.Since(began); took > limit/2 {
+				t.Errorf("took %v", took)
+			}
+		})
 	}
 }

@@ -99,11 +99,6 @@ var engine = []Guard{
 		By:    Catch{Package: "./background", Test: "TestAnAnswerThatNobodyAwaitsIsAFactIfItPaid"},
 	},
 	{
-		Name:  "nothing is claimed while too many calls are out",
-		Edits: []Edit{{"background/transition.go", "case len(now.OutstandingCalls) >= MaxOutstandingCalls:", "case false:"}},
-		By:    Catch{Package: "./background", Test: "TestARunWithTooManyCallsOutIsNotClaimed"},
-	},
-	{
 		Name:  "a run that can't be read is an answer, and stops nobody else",
 		Edits: []Edit{{"background/record.go", "ErrUnreadable, ErrUnrecordable,\n", "ErrUnrecordable,\n"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAWorkerThatCanNotReadARunCarriesAllOthers"},

@@ -70,7 +70,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "an executor that states nothing of calls on their way is not believed at once",
-		Edits: []Edit{{"postadjudication/lookups.go", "	return f.assumed", "	return 0"}},
+		Edits: []Edit{{"postadjudication/lookups.go", "span := f.assumed", "span := time.Duration(0)"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
 	},
 	{

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,12 +13,18 @@ const root = "../../.."
 // A guard whose text has changed would be taken away by nothing, and be thought proven.
 func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 	t.Parallel()
-	names := map[string]bool{}
+	names, taken := map[string]bool{}, map[string]string{}
 	for _, g := range Guards {
 		if g.Name == "" || names[g.Name] || len(g.Edits) == 0 {
 			t.Errorf("guard %q is there twice, or has no name or no text", g.Name)
 		}
 		names[g.Name] = true
+		// One that is taken away twice, and caught by the same, would be counted twice.
+		what := fmt.Sprint(g.Edits, g.By)
+		if taken[what] != "" {
+			t.Errorf("guard %q is %q by another name", g.Name, taken[what])
+		}
+		taken[what] = g.Name
 		if _, err := g.overlay(root, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 		}

@@ -14,9 +14,12 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
+// Operator is in whose name a worker does what it is told to.
+const Operator = "operator:chaos"
+
 const (
 	tenant = "chaos"
-	actor  = "operator:chaos"
+	actor  = Operator
 	reason = "chaos"
 )
 

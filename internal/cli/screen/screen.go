@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -82,6 +84,38 @@ func (s *Screen) paint(sequence, word string) string {
 
 func (s *Screen) write(what string) {
 	if s.err == nil {
-		_, s.err = io.WriteString(s.out, what)
+		_, s.err = io.WriteString(s.out, s.harmless(what))
 	}
+}
+
+// harmless leaves of the control characters only line ends and our own colours. What a
+// screen shows was written by others too, as an escrow service, and must neither move the
+// cursor nor turn the order of what is read.
+func (s *Screen) harmless(what string) string {
+	if !s.color {
+		return Plain(what)
+	}
+	var out strings.Builder
+	for len(what) > 0 {
+		at, next := len(what), ""
+		for _, own := range []string{bold, faint, red, green, reset} {
+			if i := strings.Index(what, own); i >= 0 && i < at {
+				at, next = i, own
+			}
+		}
+		out.WriteString(Plain(what[:at]) + next)
+		what = what[at+len(next):]
+	}
+	return out.String()
+}
+
+// Plain is a text with a mark in the place of every character that a terminal obeys, but
+// for line ends.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
 }

@@ -14,6 +14,29 @@ func drawn(width int, columns []Column, rows [][]string) string {
 	return out.String()
 }
 
+// What others wrote neither moves the cursor nor turns the order of what is read.
+func TestWhatOthersWroteIsOnlyShown(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		color      bool
+		text, want string
+	}{
+		"clears the screen":        {false, "a\x1b[2Jb", "a\uFFFD[2Jb"},
+		"clears it in one byte":    {false, "a\u009b2Jb", "a\uFFFD2Jb"},
+		"writes over the line":     {true, "refused\rexecuted", "refused\uFFFDexecuted"},
+		"turns the order":          {true, "a\u202ecba", "a\uFFFDcba"},
+		"hides, where colours are": {true, "a\x1b[8mb", "a\uFFFD[8mb"},
+		"a colour, where none are": {false, "\x1b[31mred\x1b[0m", "\uFFFD[31mred\uFFFD[0m"},
+		"our colours":              {true, "\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"},
+		"other writing":            {true, "שלום 退款 é\n", "שלום 退款 é\n"},
+	} {
+		var out bytes.Buffer
+		if (&Screen{out: &out, width: 40, color: tc.color}).Command(tc.text); out.String() != "  "+tc.want+"\n" {
+			t.Errorf("%s: %q, want %q", name, out.String(), tc.want)
+		}
+	}
+}
+
 func TestATableAlignsAndFits(t *testing.T) {
 	t.Parallel()
 	columns := []Column{{Name: "N", Right: true}, {Name: "Who", Spare: true}, {Name: "What", Wraps: true}}
