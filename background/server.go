@@ -33,7 +33,9 @@ const (
 	elsewhereDoubles = 5
 )
 
-func elsewhereIn(deliveries int) time.Duration { return elsewhereMin << min(deliveries, elsewhereDoubles) }
+func elsewhereIn(deliveries int) time.Duration {
+	return elsewhereMin << min(deliveries, elsewhereDoubles)
+}
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
 	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens

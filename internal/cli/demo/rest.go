@@ -10,7 +10,7 @@ import (
 
 const (
 	// restLimit bounds the wait for all runs to end.
-	restLimit = 60 * time.Second
+	restLimit = 150 * time.Second
 	restLook  = 20 * time.Millisecond
 	// restAsk is how often a run that no event has ended is asked for: another run
 	// of its case may have ended it.
