@@ -16,7 +16,7 @@ var money = []Guard{
 	{
 		Name:  "no higher generation while money is unknown",
 		Edits: []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0 || s.Run.CallIsOut() && s.Run.Class != Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestRepliesToADeadLetterAndAfterIt"},
+		By:    Catch{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
 		Name:  "no higher generation while a run is live",
@@ -30,7 +30,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "no other operation key while a call of the parent is out",
-		Edits: []Edit{{"postadjudication/fork.go", "return err == nil && !out", "return err == nil"}},
+		Edits: []Edit{{"postadjudication/fork.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
