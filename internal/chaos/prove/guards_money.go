@@ -74,6 +74,11 @@ var money = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
 	},
 	{
+		Name:  "a call that is on its way for ever is never over",
+		Edits: []Edit{{"postadjudication/lookups.go", "	return min(span, longestFlight)", "	return span"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
+	},
+	{
 		Name:  "a finding knows of the call that may be on its way",
 		Edits: []Edit{{"postadjudication/reconcile.go", "if f.Class != NotExecuted || f.CallOutstanding {", "if true {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
