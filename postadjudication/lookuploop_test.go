@@ -90,12 +90,18 @@ func TestAPaymentIsFoundByAskingAgain(t *testing.T) {
 // Nothing is asked while a call of the letter can be on its way.
 func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 	t.Parallel()
-	began := time.Now()
-	r, l, _ := unknownLetter(t)
-	at := l.count()
-	r.untilTrue("asked", func() bool { return l.count() > at })
-	if waited := time.Since(began); waited < 600*time.Millisecond+50*time.Millisecond {
-		t.Errorf("asked after %s, before the call bound and the time limit were over", waited)
+	const flight = 2 * time.Second
+	r, l, _ := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).flight = flight })
+	r.untilTrue("asked when it had become a letter", func() bool { return l.count() > 1 }) // once before
+	var died time.Time
+	if err := r.db.QueryRow(`SELECT dead_at FROM recourse.runs`).Scan(&died); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const bound = 600*time.Millisecond + 50*time.Millisecond + flight // of the call, its time limit, on its way
+	if waited := l.asked[1].Sub(died); waited < bound {
+		t.Errorf("asked after %s, before %s were over", waited, bound)
 	}
 }
 
