@@ -106,7 +106,7 @@ var money = []Guard{
 	{
 		Name:  "a letter of unknown money is never purged",
 		Edits: []Edit{{"postadjudication/retire.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestHeldLettersAndUnknownMoneyOutliveTheirRetention"},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:  "a fork of an unknown letter begins as unknown",
@@ -116,12 +116,12 @@ var money = []Guard{
 	{
 		Name:  "a letter that is held is never purged",
 		Edits: []Edit{{"postadjudication/retire.go", "case f.Desk.Held:", "case false:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestHeldLettersAndUnknownMoneyOutliveTheirRetention"},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:  "what a plan does is done to what it saw",
 		Edits: []Edit{{"postadjudication/bulkguard.go", "if s.Case.Head != a.head {", "if false {"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses"},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
 	{
 		Name:  "a redirect is never followed",
