@@ -33,3 +33,28 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 		t.Errorf("%v\n%s", err, status.String())
 	}
 }
+
+// A refusal says in the list of receipts what was refused, and by which rule; what was
+// superseded says by what.
+func TestARefusalSaysWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	kase, next := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	rs, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase),
+		receipts.Draft{Subtype: receipts.Refused, Actor: "system:escrow", At: at, Payload: receipts.Payload{
+			AskedFor: "submit", RefusedBy: "case_ended", Outcome: "refund", Amount: 12500, Currency: "EUR", Generation: 2, AdjudicationID: "adj_2"}},
+		receipts.Draft{Run: receipts.RunID(uuid.New()), Subtype: receipts.Superseded, Actor: "system:escrow", At: at, Payload: receipts.Payload{
+			NewRun: next, Generation: 2, Outcome: "release"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"submit refused by case_ended: refund 125.00 EUR, generation 2, adj_2", "by run " + next.String() + ", generation 2"} {
+		p, err := rs[i].Payload()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := particulars(rs[i], p); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
