@@ -107,6 +107,9 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		if !l.CanFork {
 			may = string(l.RefusedBy)
 		}
+		if l.Standing != background.LetterOpen {
+			may = string(l.Standing) // what became of it, not that it can't be forked again
+		}
 		if l.Held {
 			may += ", held"
 		}
