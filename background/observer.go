@@ -22,8 +22,8 @@ const (
 const ObserverActor = "observer:"
 
 // observer watches the sessions of all processes. One whose counter stands still
-// for LostAfter on this process's own monotonic clock is declared lost; the clocks
-// of two machines are never compared. The attempts that ran under it end as
+// for LostAfter on this process's own monotonic clock is declared lost: that depends on
+// no other machine's clock. The attempts that ran under it end as
 // interrupted, with an unknown outcome, and their runs continue elsewhere.
 //
 // A lost session is kept, and looked through, until every claim that was on its

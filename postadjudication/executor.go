@@ -44,8 +44,8 @@ type Call struct {
 	// NotAfter is when nobody waits for the answer any more, by the database's clock: the
 	// service is to execute nothing then. Zero where Fresh is nil.
 	NotAfter time.Time
-	// SentAgo is for how long nothing was sent under the operation key, as the times of
-	// the receipts tell, which are those of the machines that wrote them: of a lookup only.
+	// SentAgo is for how long nothing was sent under the operation key, by the times of the
+	// receipts, which are those of the database's clock: of a lookup only.
 	SentAgo time.Duration
 }
 

@@ -41,11 +41,13 @@ const (
 	CaseEnded Reply = "case_ended"
 	// StaleGeneration: a higher generation was accepted before, and this was not.
 	StaleGeneration Reply = "stale_generation"
-	// Conflicting: another outcome, or a higher generation while a run is live.
+	// Conflicting: the same generation came with another outcome, or a higher generation
+	// while a run is live.
 	Conflicting Reply = "conflicting_adjudication"
 	// ExceedsHeld: the escrow holds less than this and what it has committed.
 	ExceedsHeld Reply = "exceeds_held"
-	// EscrowMismatch: the escrow is known with another sum or currency.
+	// EscrowMismatch: the escrow is known with another sum or currency, or the case with
+	// another escrow.
 	EscrowMismatch Reply = "escrow_mismatch"
 	// Busy: another transaction holds the case or its escrow; ask again.
 	Busy Reply = "busy"

@@ -14,7 +14,8 @@ import (
 // waits for Redis only where hundreds of bells do already, and for seconds at most.
 // The error is a *FieldError (joined, one per field) for bad input; any other error
 // leaves it unknown whether the run was created: submit the same again, it will be
-// answered Deduplicated if it was.
+// answered as one that was accepted before (such as Deduplicated or AlreadyExecuted) if
+// it was.
 func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {

@@ -27,5 +27,6 @@
 // alone equals the sum over its cases.
 //
 // The package is pure: it imports the standard library only, and knows no clock,
-// store, log or network. It must not know of runs, attempts, retries or receipts.
+// store, log or network. It must not know of runs and receipts; of attempts and
+// retries it knows the facts that they leave, and not how they are made.
 package settlement

@@ -31,11 +31,11 @@ const (
 func bindBrake(f *pflag.FlagSet, r *postadjudication.BrakeRule) {
 	f.BoolVar(&r.Off, "brake-by-hand", false, "leave it to people to stop calling an escrow service that fails")
 	r.Row, r.LastRow, r.Share, r.Attempts, r.Window = brakeRow, brakeLastRow, 50, brakeAttempts, time.Second
-	f.Var(&whole{&r.Row, brakeNumberMost}, "brake-row", "so many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
-	f.Var(&whole{&r.LastRow, brakeNumberMost}, "brake-last-row", "so many do when one of them is at its last attempt")
-	f.Var(&whole{&r.Share, brakeShareMost}, "brake-share", "this percentage of the new cases and answers within the window does ...")
-	f.Var(&whole{&r.Attempts, brakeNumberMost}, "brake-attempts", "... when there are at least so many of them")
-	f.Var(&window{&r.Window}, "brake-window", "how far back they count")
+	f.Var(&whole{&r.Row, brakeNumberMost}, "brake-row", "how many new cases in a row that failed, retryable or unknown, with no answer between, open the circuit breaker of an escrow service")
+	f.Var(&whole{&r.LastRow, brakeNumberMost}, "brake-last-row", "as --brake-row, when one of them is at its last attempt")
+	f.Var(&whole{&r.Share, brakeShareMost}, "brake-share", "which percentage of the new cases and answers within --brake-window, if they failed, opens it as well")
+	f.Var(&whole{&r.Attempts, brakeNumberMost}, "brake-attempts", "how many new cases and answers within --brake-window there must be for --brake-share to count")
+	f.Var(&window{&r.Window}, "brake-window", "how far back --brake-share and --brake-attempts count")
 }
 
 // checkBrake refuses thresholds that can't be reached. Those that are 0 have their

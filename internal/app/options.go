@@ -39,7 +39,7 @@ type Options struct {
 	Tenant        string // of requests without a key that name none
 	Embedded      bool
 	KeyLifetime   Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
-	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when that is longer.
+	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when it was not said.
 	LookupLifetime Lifetime
 	InFlight       time.Duration               // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
 	TimeLimit      time.Duration               // of one call of the escrow service
@@ -77,9 +77,18 @@ func (o *Options) BindLook(f *pflag.FlagSet) {
 // BindKnowledge defines the flags that say what a lookup proves, and for how long.
 func (o *Options) BindKnowledge(f *pflag.FlagSet) {
 	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a span as 24h, "unlimited", or "none" (then nothing is called again after an unknown outcome)`)
-	f.Var(&o.LookupLifetime, "lookup-lifetime", "for how long after the first call a lookup that finds nothing proves that nothing was executed (default: as long as --key-lifetime)")
+	f.Var(&o.LookupLifetime, "lookup-lifetime", "for how long after the first call a lookup that finds nothing proves that nothing was executed (default, and at least: --key-lifetime)")
 	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "for how long a call that was given up may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: none ever is)")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "of one call of the escrow service")
+}
+
+// CheckKnowledge refuses a lookup lifetime that is shorter than the key lifetime: lookups
+// are believed for as long as keys are recognised. The error is ErrOptions.
+func (o *Options) CheckKnowledge() error {
+	if o.LookupLifetime.Said && o.KeyLifetime.Said && o.LookupLifetime.Span < o.KeyLifetime.Span {
+		return wrong("--lookup-lifetime must not be shorter than --key-lifetime: where lookups forget a key sooner, say that as --key-lifetime")
+	}
+	return nil
 }
 
 // KeyLifetimeMissing is what an operator is told who has not said it.
@@ -128,6 +137,9 @@ func (o *Options) check() error {
 		return wrong("--time-limit must be positive")
 	case o.TimeLimit > 24*time.Hour:
 		return wrong("--time-limit must be 24h at most")
+	}
+	if err := o.CheckKnowledge(); err != nil {
+		return err
 	}
 	if _, err := o.Retention.rules(); err != nil {
 		return err

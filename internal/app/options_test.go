@@ -23,24 +23,28 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		change func(*Options)
 		word   string // empty: accepted
 	}{
-		"sound":                      {func(*Options) {}, ""},
-		"no Postgres":                {func(o *Options) { o.DatabaseURL = "" }, DatabaseVariable},
-		"no Redis":                   {func(o *Options) { o.RedisURL = "" }, RedisVariable},
-		"no escrow service":          {func(o *Options) { o.EscrowURL = "" }, "--embedded"},
-		"embedded escrow service":    {func(o *Options) { o.EscrowURL, o.Embedded = "", true }, ""},
-		"private servers":            {func(o *Options) { o.DatabaseURL, o.RedisURL, o.Private = "", "", true }, ""},
-		"no key lifetime":            {func(o *Options) { o.KeyLifetime = Lifetime{} }, "--key-lifetime"},
-		"embedded, no key lifetime":  {func(o *Options) { o.EscrowURL, o.Embedded, o.KeyLifetime = "", true, Lifetime{} }, ""},
-		"no time limit":              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
-		"a time limit without end":   {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
-		"all interfaces":             {func(o *Options) { o.Listen = ":8321" }, "--expose"},
-		"all interfaces by number":   {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
-		"a name":                     {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},
-		"all interfaces, on purpose": {func(o *Options) { o.Listen, o.Expose = ":8321", true }, ""},
-		"loopback of IPv6":           {func(o *Options) { o.Listen = "[::1]:8321" }, ""},
-		"localhost":                  {func(o *Options) { o.Listen = "localhost:0" }, ""},
-		"no port":                    {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
-		"no pages":                   {func(o *Options) { o.Listen = "" }, ""},
+		"sound":                     {func(*Options) {}, ""},
+		"no Postgres":               {func(o *Options) { o.DatabaseURL = "" }, DatabaseVariable},
+		"no Redis":                  {func(o *Options) { o.RedisURL = "" }, RedisVariable},
+		"no escrow service":         {func(o *Options) { o.EscrowURL = "" }, "--embedded"},
+		"embedded escrow service":   {func(o *Options) { o.EscrowURL, o.Embedded = "", true }, ""},
+		"private servers":           {func(o *Options) { o.DatabaseURL, o.RedisURL, o.Private = "", "", true }, ""},
+		"no key lifetime":           {func(o *Options) { o.KeyLifetime = Lifetime{} }, "--key-lifetime"},
+		"embedded, no key lifetime": {func(o *Options) { o.EscrowURL, o.Embedded, o.KeyLifetime = "", true, Lifetime{} }, ""},
+		"a lookup lifetime too short": {func(o *Options) {
+			o.KeyLifetime, o.LookupLifetime = Lifetime{time.Hour, true}, Lifetime{time.Minute, true}
+		}, "--lookup-lifetime"},
+		"a lookup lifetime of its own": {func(o *Options) { o.KeyLifetime, o.LookupLifetime = Lifetime{0, true}, Lifetime{time.Minute, true} }, ""},
+		"no time limit":                {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
+		"a time limit without end":     {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
+		"all interfaces":               {func(o *Options) { o.Listen = ":8321" }, "--expose"},
+		"all interfaces by number":     {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
+		"a name":                       {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},
+		"all interfaces, on purpose":   {func(o *Options) { o.Listen, o.Expose = ":8321", true }, ""},
+		"loopback of IPv6":             {func(o *Options) { o.Listen = "[::1]:8321" }, ""},
+		"localhost":                    {func(o *Options) { o.Listen = "localhost:0" }, ""},
+		"no port":                      {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
+		"no pages":                     {func(o *Options) { o.Listen = "" }, ""},
 	} {
 		o := sound()
 		tc.change(&o)

@@ -92,7 +92,7 @@ func showBrakes(s *screen.Screen, tenant string, brakes []postadjudication.Brake
 	for i, b := range brakes {
 		rows[i] = []string{b.Target, b.Family, whose(b.Tenant), stateOf(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "target"}, {Name: "family", Spare: true}, {Name: "of"}, {Name: "circuit breaker"}, {Name: "since"}, {Name: "by"}, {Name: "why", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Target"}, {Name: "Family", Spare: true}, {Name: "For"}, {Name: "Circuit breaker"}, {Name: "Since"}, {Name: "By"}, {Name: "Why", Wraps: true}}, rows)
 	return s.Err()
 }
 

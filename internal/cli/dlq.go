@@ -80,6 +80,13 @@ func instant(flag, text string, to *time.Time) (err error) {
 	return nil
 }
 
+func within(flag string, value, most int) error {
+	if value < 1 || value > most {
+		return fmt.Errorf("%s is not between 1 and %d", flag, most)
+	}
+	return nil
+}
+
 func oneOf(flag, value string, words ...string) error {
 	if value == "" {
 		return nil

@@ -62,7 +62,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "bury " + run: "bury",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "--yes",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",
 	} {
 		p.run("", append([]string{"dlq"}, strings.Fields(args)...)...).wants(t, args, 2, word)
 	}

@@ -125,7 +125,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	}
 	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, sums(a.AtRisk), a.Attempts)
 	if a.Oldest != nil {
-		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", a.Oldest.Age, a.Oldest.Run, a.Expiring)
+		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", brief(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
 	}
 	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
 	rows := make([][]string, len(a.Largest))
@@ -142,7 +142,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	s.Title("Trends")
 	rows = nil
 	for _, t := range a.Trends {
-		rows = append(rows, []string{t.Window.String(), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
+		rows = append(rows, []string{brief(t.Window.String()), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
 	}
 	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "As long before", Right: true}}, rows)
 	showTimes(s, a)

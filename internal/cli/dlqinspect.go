@@ -43,7 +43,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	l := i.Letter
 	s.Title("Letter of run %s", l.Run)
 	rows := [][]string{
-		{"stands", string(l.Standing)}, {"died", stamp(l.DeadAt) + " UTC, " + l.Age.String() + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"stands", string(l.Standing)}, {"died", stamp(l.DeadAt) + " UTC, " + brief(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
 		{"job", l.JobType + " in " + l.Queue + ", replayed " + plural(l.Replays, "time")},
 	}
 	if l.Amount != nil {
@@ -97,7 +97,7 @@ func lookupsOf(l *postadjudication.Lookups) string {
 	case l.NextAt != nil:
 		said = append(said, "again at "+stamp(*l.NextAt)+" UTC")
 	default:
-		said = append(said, "not yet: once no call can be on its way, by the processes that execute")
+		said = append(said, "not yet: once no call can be on its way, by the processes that execute, unless that is left to people")
 	}
 	return strings.Join(said, "; ")
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
+
+// mostLetters is how many letters one call lists.
+const mostLetters = 1000
 
 func (c *command) dlqList() *cobra.Command {
 	var o office
@@ -26,7 +30,7 @@ func (c *command) dlqList() *cobra.Command {
 		Use: "list", Short: "List dead letters, the newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
-			if err := errors.Join(err, oneOf("--sort", sort, names...), saidWhere(cmd, where)); err != nil {
+			if err := errors.Join(err, oneOf("--sort", sort, names...), saidWhere(cmd, where), within("--limit", limit, mostLetters)); err != nil {
 				return usage(cmd, err)
 			}
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
@@ -59,7 +63,7 @@ func (c *command) dlqList() *cobra.Command {
 	whereFlag(f, &where)
 	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
-	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
+	f.IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many, 1 to %d", mostLetters))
 	return cmd
 }
 
@@ -102,6 +106,9 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		}
 		if !l.CanFork {
 			may = string(l.RefusedBy)
+		}
+		if l.Standing != background.LetterOpen {
+			may = string(l.Standing) // what became of it, not that it can't be forked again
 		}
 		if l.Held {
 			may += ", held"

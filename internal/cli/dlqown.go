@@ -25,6 +25,9 @@ type own struct {
 // only when the environment names one.
 func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	o.FromEnvironment(c.Getenv)
+	if err := o.CheckKnowledge(); err != nil {
+		return nil, err
+	}
 	as := o.Look
 	if o.rings() {
 		as = o.Service

@@ -51,6 +51,9 @@ func (c *command) dlqReconcile() *cobra.Command {
 					return err
 				}
 			}
+			if moved < 0 {
+				return usage(cmd, errors.New("--moved is negative"))
+			}
 			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) (err error) {
 				var kase postadjudication.CaseStatus
 				if lookup {
@@ -110,9 +113,6 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, ru
 	if !errors.As(err, &field) || field.Field != "other_amount" {
 		return kase, err
 	}
-	if err := c.mayAsk(cmd, false); err != nil {
-		return kase, err
-	}
 	question := fmt.Sprintf("%d is to be recorded as moved, for good, which is not what was adjudicated.", f.Moved)
 	seen, err := k.Inspect(ctx, run)
 	switch asked := seen.Letter.Amount; {
@@ -120,6 +120,9 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, ru
 		return kase, err
 	case asked != nil:
 		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: f.Moved, Currency: asked.Currency})
+	}
+	if c.mayAsk(cmd, false) != nil {
+		return kase, usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
 	}
 	if err := c.confirm(ctx, question, false); err != nil {
 		return kase, err

@@ -93,7 +93,10 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 			errs = append(errs, errors.New("--"+f.Name+" says nothing; leave it out"))
 		}
 	})
-	return out, errors.Join(append(errs, out.Validate())...)
+	if err := errors.Join(errs...); err != nil {
+		return out, err // in the flags' own names; what they mean is checked once they are read
+	}
+	return out, out.Validate()
 }
 
 // agedDays reads the age that is given in days.

@@ -54,7 +54,7 @@ func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
 		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
 	if st.Oldest != nil {
-		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", st.Oldest.Age, st.Oldest.Run)})
+		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", brief(st.Oldest.Age.String()), st.Oldest.Run)})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
 	showShares(s, "Open, by what is known of the money", st.ByClass)
@@ -64,9 +64,9 @@ func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 	for _, b := range st.Ages {
 		to := "and more"
 		if b.To > 0 {
-			to = "to " + b.To.String()
+			to = "to " + brief(b.To.String())
 		}
-		rows = append(rows, []string{b.From.String() + " " + to, strconv.FormatInt(b.Letters, 10)})
+		rows = append(rows, []string{brief(b.From.String()) + " " + to, strconv.FormatInt(b.Letters, 10)})
 	}
 	s.Table([]screen.Column{{Name: "Age"}, {Name: "Letters", Right: true}}, rows)
 	return s.Err()

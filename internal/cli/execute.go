@@ -117,6 +117,17 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
+// brief is a length of time without the zeros at its end: 1h for 1h0m0s.
+func brief(span string) string {
+	if strings.HasSuffix(span, "m0s") {
+		span = strings.TrimSuffix(span, "0s")
+	}
+	if strings.HasSuffix(span, "h0m") {
+		span = strings.TrimSuffix(span, "0m")
+	}
+	return span
+}
+
 // plural counts things.
 func plural(n int, what string) string {
 	if n == 1 {

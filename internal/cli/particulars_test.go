@@ -33,3 +33,47 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 		t.Errorf("%v\n%s", err, status.String())
 	}
 }
+
+// A refusal says in the list of receipts what was refused, and by which rule; what was
+// superseded says by what.
+func TestARefusalSaysWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	kase, next := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	rs, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase),
+		receipts.Draft{Subtype: receipts.Refused, Actor: "system:escrow", At: at, Payload: receipts.Payload{
+			AskedFor: "submit", RefusedBy: "case_ended", Outcome: "refund", Amount: 12500, Currency: "EUR", Generation: 2, AdjudicationID: "adj_2"}},
+		receipts.Draft{Run: receipts.RunID(uuid.New()), Subtype: receipts.Superseded, Actor: "system:escrow", At: at, Payload: receipts.Payload{
+			NewRun: next, Generation: 2, Outcome: "release"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"submit refused by case_ended: refund 125.00 EUR, generation 2, adj_2", "by run " + next.String() + ", generation 2"} {
+		p, err := rs[i].Payload()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := particulars(rs[i], p); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestSpansAreToldWithoutZerosAtTheirEnd(t *testing.T) {
+	t.Parallel()
+	for span, want := range map[string]string{"1h0m0s": "1h", "48h1m33s": "48h1m33s", "5m0s": "5m", "10s": "10s", "20m0s": "20m", "10h10m0s": "10h10m", "0s": "0s", "30d": "30d", "1h0m5s": "1h0m5s"} {
+		if got := brief(span); got != want {
+			t.Errorf("%s is told as %s, want %s", span, got, want)
+		}
+	}
+}
+
+// A letter that is not open any more is listed with what became of it.
+func TestAListSaysWhatBecameOfALetter(t *testing.T) {
+	t.Parallel()
+	var list bytes.Buffer
+	page := postadjudication.LetterPage{Letters: []postadjudication.Letter{{Standing: "reconciled", RefusedBy: postadjudication.GateNotOpen}}}
+	if err := showLetters(screen.New(&list), page, ""); err != nil || !strings.Contains(list.String(), "reconciled") || strings.Contains(list.String(), "not_open") {
+		t.Errorf("%v\n%s", err, list.String())
+	}
+}

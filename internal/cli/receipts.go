@@ -203,6 +203,16 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 	return s.Err()
 }
 
+// refusal is what was asked for and which rule refused it. A submission says itself what
+// was to be done.
+func refusal(p receipts.Payload) string {
+	text := fmt.Sprintf("%s refused by %s", p.AskedFor, p.RefusedBy)
+	if p.Currency == "" {
+		return text
+	}
+	return fmt.Sprintf("%s: %s %s, generation %d, %s", text, p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency}, p.Generation, p.AdjudicationID)
+}
+
 // particulars are what a receipt says beyond its subtype, in a few words.
 func particulars(r receipts.Receipt, p receipts.Payload) string {
 	switch {
@@ -213,6 +223,10 @@ func particulars(r receipts.Receipt, p receipts.Payload) string {
 		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %d in minor units: %s", p.Finding, p.Moved, why), ": ")
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
+	case p.RefusedBy != "":
+		return refusal(p)
+	case r.Subtype == receipts.Superseded:
+		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:
 		return fmt.Sprintf("%d in minor units paid beyond what was adjudicated", p.Excess)
 	case r.Subtype == receipts.RetryScheduled:

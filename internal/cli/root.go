@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,7 +39,7 @@ func (c *command) root() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
-	root.SetFlagErrorFunc(usage)
+	root.SetFlagErrorFunc(flagWrong)
 	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.keys(), c.events(), c.migrate(), c.doctor())
 	return root
 }
@@ -48,6 +50,20 @@ func (c *command) noSuch(cmd *cobra.Command, args []string) error {
 		return usage(cmd, errors.New("there is no command "+args[0]))
 	}
 	return nil
+}
+
+// flagWrong says what is wrong with a flag. Before a flag that a group of commands does
+// not have, a word that names none of its commands is what is wrong.
+func flagWrong(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return usage(cmd, errors.New("there is no command "+words[0]))
+	}
+	var value *pflag.InvalidValueError
+	var number *strconv.NumError
+	if errors.As(err, &value) && errors.As(err, &number) && number.Func == "ParseInt" {
+		return usage(cmd, fmt.Errorf("--%s takes a whole number of up to 64 bits, not %s", value.GetFlag().Name, value.GetValue()))
+	}
+	return usage(cmd, err)
 }
 
 // exactly asks for a number of arguments and says which.

@@ -81,7 +81,7 @@ func (c *command) say(at serving) error {
 
 // keys says for how long the escrow service knows an operation key, and what follows.
 func (s serving) keys() string {
-	looked := "; a lookup that finds nothing is believed for " + s.LookupLifetime
+	looked := "; a lookup that finds nothing is believed for " + brief(s.LookupLifetime)
 	if s.LookupLifetime == app.Unlimited {
 		looked = "; a lookup that finds nothing is believed without end"
 	}
@@ -94,7 +94,7 @@ func (s serving) keys() string {
 		}
 		return "not recognised: an unknown outcome is looked up, and is a dispute if that can't tell" + looked
 	}
-	return "recognised for " + s.KeyLifetime + looked
+	return "recognised for " + brief(s.KeyLifetime) + looked
 }
 
 // access says who may use the API and asynqmon.

@@ -18,6 +18,11 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		word string
 	}{
 		{"frobnicate", "frobnicate"},
+		{"dlq list --tenant t --class maybe", "--class must be one of executed, not_executed, unknown; see"},
+		{"dlq show --tenant t", "no command show"},
+		{"events --tenant t --after foo", "--after takes a whole number of up to 64 bits, not foo"},
+		{"dlq list --tenant t --limit 0", "--limit is not between 1 and 1000"},
+		{"dlq reconcile " + anyRun + " --tenant t --actor a --reason b --moved -5", "--moved is negative"},
 		{"status", "RUN or TRANSACTION is missing"},
 		{"status a b --tenant t", "one argument too many: b"},
 		{"status txr_1", "--tenant is missing"},

@@ -18,14 +18,15 @@ type Submission struct {
 	Run     background.RunID // of the run to be made; recognised when a commit was ambiguous
 	// Open gives the change that opens the case, decided as if there were none.
 	Open func() (Change, error)
-	// Decide gives the change of a case that exists. ErrSettled means that there
-	// is nothing to change and the snapshot is the answer.
+	// Decide gives the change of a case that exists. Its error says that there is
+	// nothing to change, and the snapshot is the answer.
 	Decide Decide
 }
 
-// Submit opens the case or changes the existing one. It reports in opened
-// whether the run of the submission is the one that now holds the case; if not,
-// the snapshot shows who does, and the error why the submission did not enter.
+// Submit opens the case or changes the existing one. Without an error the snapshot is
+// of the run of the submission, which now holds the case. With one the snapshot, unless
+// it is empty, shows who holds the case, and the error says why the submission did not
+// enter.
 // Errors: what Decide refused with, ErrExceedsHeld, ErrEscrowMismatch, ErrBusy.
 // Any other error leaves it unknown whether it was written; ask again with the
 // same run id.

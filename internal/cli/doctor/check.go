@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
@@ -60,7 +61,8 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	service, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: databaseURL, Redis: redis})
 	switch {
 	case errors.Is(err, postadjudication.ErrSchema):
-		return []Check{wrong(name, err.Error(), "recourse migrate, or a newer recourse")}
+		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrSchema.Error()+": "), "; ")
+		return []Check{wrong(name, what, strings.TrimPrefix(cure, "run: "))}
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}

@@ -39,6 +39,9 @@ func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	if c := find(t, checks, "schema version"); c.Result != "the database has no Recourse schema" || c.Cure != "recourse migrate" {
+		t.Errorf("what is wrong and what cures it are told twice: %+v", c)
+	}
 	if doctor.Healthy(checks) {
 		t.Error("healthy")
 	}
