@@ -5,12 +5,19 @@ import (
 	"errors"
 )
 
+// bellsBack is how many of a run's bells are looked through for its mirror.
+const bellsBack = 8
+
 // Unmirror removes the mirrors of letters that are not open any more from asynq's
-// archive, at once. Without it they go all the same, one page a look.
+// archive, at once: the newest bell's, or that of one before it, as a bell that was rung
+// again may not have come yet when the run died. Without it they go all the same, one page
+// a look.
 func (m *Manager) Unmirror(ctx context.Context, letters []Run) error {
 	byQueue := map[string][]string{}
 	for _, r := range letters {
-		byQueue[r.Queue] = append(byQueue[r.Queue], taskID(r))
+		for first := max(0, r.Bell-bellsBack+1); r.Bell >= first; r.Bell-- {
+			byQueue[r.Queue] = append(byQueue[r.Queue], taskID(r))
+		}
 	}
 	var errs []error
 	for queue, ids := range byQueue {
