@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,16 +99,27 @@ func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	}
 }
 
+// unguarded is an escrow whose lookups wait for nobody.
+type unguarded struct {
+	*scriptedEscrow
+	answer *atomic.Value // func(Call) Answer
+}
+
+func (u unguarded) Lookup(_ context.Context, c Call) Answer {
+	return u.answer.Load().(func(Call) Answer)(c)
+}
+
 // Whoever asks about a letter is answered, also when the lookup hangs, whatever its context
 // says, or panics: nothing is known then.
 func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	t.Parallel()
 	const limit = 200 * time.Millisecond
+	var answer atomic.Value
+	answer.Store(func(Call) Answer { return cantTell })
 	r := newRig(t, func(c *Config) {
-		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off = limit, 1, true
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, unguarded{c.Executor.(*scriptedEscrow), &answer}
 	})
 	r.escrow.script = func(context.Context, Call) Answer { return noAnswer() }
-	r.escrow.lookup = func(Call) Answer { return Answer{Class: Unknown} }
 	s := r.work().mustSubmit(release(1))
 	r.atRest()
 	never := make(chan struct{})
@@ -116,9 +128,7 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 		"panicked":             func(Call) Answer { panic("a bug") },
 		"not answered in time": func(Call) Answer { <-never; return Answer{Class: Unknown} },
 	} {
-		e := newEscrow()
-		e.lookup = lookup
-		r.settlements.executor = e
+		answer.Store(lookup)
 		asked := make(chan error, 1)
 		go func() {
 			defer func() {
