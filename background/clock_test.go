@@ -37,7 +37,7 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	})
 	h.awaitTrue("the process says that its clock is off", func() bool {
 		err := w.Healthy()
-		return err != nil && strings.Contains(err.Error(), "the clock of this machine is 3s")
+		return err != nil && strings.Contains(err.Error(), "the clock of this machine is ")
 	})
 	if got := w.Stats().ClockOffset.Round(time.Second); got != -3*time.Second {
 		t.Errorf("offset %s", got)
