@@ -111,19 +111,12 @@ func (m *model) play(until time.Duration) {
 		m.at(m.now+pause, tick)
 	}
 	m.at(0, tick)
-	left := len(m.runs)
 	for len(m.events) > 0 && m.events[0].at <= until {
 		e := heap.Pop(&m.events).(modelEvent)
 		m.now = e.at
 		e.do()
 		if e.n%1000 == 0 {
-			left = 0
-			for _, r := range m.runs {
-				if r.end == 0 {
-					left++
-				}
-			}
-			if left == 0 {
+			if !slices.ContainsFunc(m.runs, func(r *modelRun) bool { return r.end == 0 }) {
 				return
 			}
 		}
