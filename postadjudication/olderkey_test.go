@@ -328,7 +328,10 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.TimeLimit = 2 * time.Second; c.Policy.MaxRetryAttempts = 1 })
+			r := newRig(t, func(c *Config) {
+				c.TimeLimit, c.Policy.MaxRetryAttempts = 2*time.Second, 1
+				c.Executor = replayingEscrow{c.Executor.(*scriptedEscrow)} // so that the fork has a key of its own
+			})
 			pays, called, answer := make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
 			var parent atomic.Pointer[background.RunID]
 			r.escrow.script = func(_ context.Context, call Call) Answer {
