@@ -67,15 +67,3 @@ func TestThePauseOfClaimsDoublesUntilOneIsCalledOnInTime(t *testing.T) {
 		t.Errorf("%d stale claims counted", n)
 	}
 }
-
-// A run is handed on soon to whoever may claim, and less and less often by a process that
-// is alone. asynq is told a second more, so that only the promoter brings it in time.
-func TestARunIsHandedOnSoonAndLessAndLessOften(t *testing.T) {
-	t.Parallel()
-	m := &Manager{}
-	for deliveries, want := range map[int]time.Duration{0: 100 * time.Millisecond, 1: 200 * time.Millisecond, 4: 1600 * time.Millisecond, 5: 3200 * time.Millisecond, 1000: 3200 * time.Millisecond} {
-		if got := m.redeliverIn(deliveries, errElsewhere, nil); got != want+fallback {
-			t.Errorf("after %d deliveries: %s, want %s", deliveries, got, want+fallback)
-		}
-	}
-}

@@ -14,10 +14,6 @@ import (
 // written: another process may reach it.
 var errUnavailable = errors.New("background: the journal cannot be reached")
 
-// errElsewhere hands a delivery back to asynq because this process may not claim now: its
-// clock is off, or its claims grow old. Another process may.
-var errElsewhere = errors.New("background: this process may not claim now")
-
 // health knows whether evidence can be written. While a single move of this
 // process is waiting to be written, nothing new is claimed.
 type health struct {

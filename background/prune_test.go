@@ -2,10 +2,12 @@ package background_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
@@ -64,4 +66,26 @@ func (h *house) plant(client *redis.Client, n int, died time.Time) []background.
 		h.t.Fatal(err)
 	}
 	return planted
+}
+
+// The mirror of a letter may be an earlier bell's than the last that was rung.
+func TestTheMirrorOfAnEarlierBellIsRemovedWithItsLetter(t *testing.T) {
+	t.Parallel()
+	final := refused
+	final.Retry = false
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return final })
+	h.journal.SetCalm(true)
+	w := h.start()
+	r := h.awaitState(h.submit(w).ID, background.DeadLettered)
+	h.awaitTrue("it has its mirror", func() bool {
+		info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
+		return err == nil && info.State == asynq.TaskStateArchived
+	})
+	r.Bell = 3
+	if err := w.Unmirror(t.Context(), []background.Run{r}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); !errors.Is(err, asynq.ErrTaskNotFound) {
+		t.Errorf("the mirror: %v", err)
+	}
 }

@@ -26,16 +26,7 @@ const (
 	engagedPause = time.Second
 	// unavailableMax bounds the pause between deliveries while the journal is away.
 	unavailableMax = 8 * time.Second
-	// elsewhereMin is after what time another process is to be given a run first. It
-	// doubles with each delivery, elsewhereDoubles times at most: this process may be
-	// the one that takes it again, and may be alone.
-	elsewhereMin     = 100 * time.Millisecond
-	elsewhereDoubles = 5
 )
-
-func elsewhereIn(deliveries int) time.Duration {
-	return elsewhereMin << min(deliveries, elsewhereDoubles)
-}
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
 	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
@@ -132,8 +123,6 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 		return max(0, back.at.Sub(m.now())) + fallback
 	case errors.Is(cause, errEngaged):
 		return engagedPause
-	case errors.Is(cause, errElsewhere):
-		return elsewhereIn(deliveries) + fallback
 	case errors.Is(cause, errUnavailable):
 		return min(time.Second<<min(deliveries, 3), unavailableMax)
 	}
@@ -142,21 +131,14 @@ func (m *Manager) redeliverIn(deliveries int, cause error, _ *asynq.Task) time.D
 
 // redelivering plans the promotion of a task that asynq is about to put back.
 func (m *Manager) redelivering(ctx context.Context, _ *asynq.Task, cause error) {
-	var due time.Time
 	var back *handBack
-	switch {
-	case errors.As(cause, &back):
-		due = back.at
-	case errors.Is(cause, errElsewhere):
-		deliveries, _ := asynq.GetRetryCount(ctx) // 0 where there is none, as asynq passes it on
-		due = m.now().Add(elsewhereIn(deliveries))
-	default:
+	if !errors.As(cause, &back) {
 		return
 	}
 	id, okID := asynq.GetTaskID(ctx)
 	queue, okQueue := asynq.GetQueueName(ctx)
 	if okID && okQueue {
-		m.promote.at(queue, id, due)
+		m.promote.at(queue, id, back.at)
 	}
 }
 

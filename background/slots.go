@@ -93,7 +93,7 @@ func (m *Manager) admit() error {
 		}
 		if m.barred() {
 			m.slots.release()
-			return errElsewhere
+			return &handBack{at: m.now()} // to another process: this one asks for no task
 		}
 		if m.Healthy() == nil {
 			return nil
