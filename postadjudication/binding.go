@@ -18,7 +18,7 @@ import (
 // say is sent only if the receipt says the same.
 //
 //	submitted receipt ─▶ Terms ─▶ bound: key and digest, before each claim
-//	                          └─▶ callOf: and the parsed request, of each call and lookup
+//	                          └─▶ callOf: of each call and lookup
 
 // altered tells that a request is not the one that was submitted.
 type altered string
@@ -74,13 +74,15 @@ func callOf(r background.Run, attempt int) (Call, error) {
 	if err := bound(&r); err != nil {
 		return Call{}, err
 	}
-	request, err := agreed(&r)
-	if err != nil {
-		return Call{}, err
+	// The request asks for what the terms say: the digest binds its bytes to the receipt that says
+	// both, and bound reads and compares the request of a receipt without a digest.
+	t := r.Terms
+	if t.OperationKey == [32]byte{} {
+		return Call{}, altered("no adjudication: its receipt submits a plain task")
 	}
 	return Call{
 		OperationKey: r.Operation, Request: r.Payload, Tenant: r.Tenant, Target: r.Target, Run: r.ID, Attempt: attempt,
-		Outcome: request.Outcome, Amount: request.Amount, Generation: r.Terms.Generation,
+		Outcome: settlement.Outcome(t.Outcome), Amount: settlement.Money{Minor: t.Amount, Currency: t.Currency}, Generation: t.Generation,
 	}, nil
 }
 
