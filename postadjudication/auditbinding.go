@@ -27,7 +27,9 @@ type saidRun struct {
 	terms       receipts.Terms
 	reason      string           // reason code of its death
 	failure     receipts.Failure // of the last end of an attempt that had one
-	cancelledBy string
+	cancelAsked bool
+	cancelBy    string // who asked that it end with its attempt
+	cancelFor   string // and why
 }
 
 // tell reads what receipts say. It parses those that say something of the kind.
@@ -42,6 +44,14 @@ func tell(rs []receipts.Receipt) (*said, error) {
 				return nil, err
 			}
 			t.submitted(e)
+		case receipts.CancelAsked:
+			p, err := r.Payload()
+			switch {
+			case err != nil:
+				return nil, err
+			case run != nil:
+				run.cancelAsked, run.cancelBy, run.cancelFor = true, r.Actor, p.Reason
+			}
 		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
 			p, err := r.Payload()
 			switch {
@@ -54,9 +64,6 @@ func tell(rs []receipts.Receipt) (*said, error) {
 			}
 			if r.Subtype == receipts.DeadLettered {
 				run.reason = p.ReasonCode
-			}
-			if r.Subtype == receipts.Cancelled {
-				run.cancelledBy = r.Actor
 			}
 		}
 	}
@@ -141,9 +148,9 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 		}
 		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	if r.CancelAsked && t.cancelledBy != "" {
-		d.compare("who cancelled", r.CancelBy, t.cancelledBy)
-	}
+	d.compare("request to cancel", r.CancelAsked, t.cancelAsked)
+	d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
+	d.compare("why to cancel", r.CancelReason, t.cancelFor)
 	return d
 }
 

@@ -20,13 +20,14 @@ var (
 // asks: when the attempt ends and nothing may have been paid, the run is cancelled,
 // else the request has no effect. The status tells which: State cancelled, or
 // CancelAsked. Actor and reason are kept in the receipt and must not be empty.
-func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (Status, error) {
+func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (_ Status, err error) {
 	if actor == "" || len(actor) > 128 || !plainText(actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
 	}
 	if reason == "" || len(reason) > 1024 || !plainText(reason) {
 		return Status{}, &FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
 	}
+	defer func() { err = s.noted(ctx, request{"cancel", id, actor, reason}, err) }()
 	move := newID()
 	for {
 		snap, err := s.journal.Snapshot(ctx, id)
@@ -40,7 +41,8 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 		case !snap.Run.State.Live():
 			return statusOf(snap.Run), ErrEnded
 		case snap.Run.State == background.Running:
-			if _, err := s.journal.AskCancel(ctx, tenant, id, actor, clean(reason, 1024)); err != nil {
+			asked := receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: clean(reason, 1024)}}
+			if _, err := s.journal.AskCancel(ctx, snap.Run, asked); err != nil {
 				return Status{}, err
 			}
 			continue

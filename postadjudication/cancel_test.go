@@ -123,8 +123,18 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			if st, err := r.cancel(s); err != nil || !st.CancelAsked || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
 			}
+			if st, err := r.Cancel(context.Background(), "acme", s.Run, "user:bob", "me too"); err != nil || !st.CancelAsked {
+				t.Fatalf("asked twice: %+v, %v", st, err)
+			}
 			close(answer)
 			r.atRest()
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-asked'`); n != 1 {
+				t.Errorf("%d receipts of a request to cancel", n)
+			}
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-asked' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
+				AND run_id = $1`, s.Run.String()); n != 1 {
+				t.Errorf("%d receipts tell who asked to cancel, and why", n)
+			}
 			st, err := r.Status(context.Background(), "acme", s.Run)
 			if err != nil || st.State != c.want {
 				t.Errorf("%+v, %v", st, err)

@@ -61,10 +61,11 @@ type FailureReplayer interface {
 // budget, which really executes. One letter has at most one fork, whoever asks how
 // often: the next one is refused, naming the run that stands there. The error is a
 // *RefusedError for the gates, ErrNotFound (also of a letter that was purged), or *FieldError for bad input.
-func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (Submitted, error) {
+func (s *Service) Fork(ctx context.Context, tenant string, id background.RunID, q ForkRequest) (_ Submitted, err error) {
 	if err := q.validate(); err != nil {
 		return Submitted{}, err
 	}
+	defer func() { err = s.noted(ctx, request{"fork", id, q.Actor, q.Reason}, err) }()
 	seen, err := s.letter(ctx, tenant, id)
 	if err != nil {
 		return Submitted{}, err

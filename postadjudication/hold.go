@@ -29,7 +29,8 @@ func (s *Service) Hold(ctx context.Context, tenant string, id background.RunID, 
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	return s.desked(ctx, tenant, id, q.place(s.now()))
+	desk, err := s.desked(ctx, tenant, id, q.place(s.now()))
+	return desk, s.noted(ctx, request{"hold", id, q.Actor, q.Reason}, err)
 }
 
 func (q HoldRequest) place(at time.Time) deskDecision {
@@ -52,7 +53,8 @@ func (s *Service) ReleaseHold(ctx context.Context, tenant string, id background.
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	return s.desked(ctx, tenant, id, q.release(s.now()))
+	desk, err := s.desked(ctx, tenant, id, q.release(s.now()))
+	return desk, s.noted(ctx, request{"release", id, q.Actor, q.Reason}, err)
 }
 
 func (q HoldRequest) release(at time.Time) deskDecision {

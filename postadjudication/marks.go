@@ -36,7 +36,8 @@ func (s *Service) Mark(ctx context.Context, tenant string, id background.RunID, 
 	if err := q.validate(); err != nil {
 		return Desk{}, err
 	}
-	return s.desked(ctx, tenant, id, q.mark(s.now()))
+	desk, err := s.desked(ctx, tenant, id, q.mark(s.now()))
+	return desk, s.noted(ctx, request{"mark", id, q.Actor, q.Reason}, err)
 }
 
 func (q MarkRequest) mark(at time.Time) deskDecision {

@@ -44,7 +44,8 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, "", nil)
+	found, err := s.reconcile(ctx, tenant, id, f, "", nil)
+	return found, s.noted(ctx, request{"reconcile", id, f.Actor, f.Reason}, err)
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
@@ -65,7 +66,8 @@ func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id backg
 	if err := named("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
-	return s.reconcileByLookup(ctx, tenant, id, actor, nil)
+	found, err := s.reconcileByLookup(ctx, tenant, id, actor, nil)
+	return found, s.noted(ctx, request{"lookup", id, actor, ""}, err)
 }
 
 func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {

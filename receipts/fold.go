@@ -23,7 +23,8 @@ func (e *Illegal) Error() string {
 //
 // An order that can't be is an *Illegal: a run submitted twice or never; an attempt that starts while
 // another is open, before its next_retry_at, or with a number that is not the next; an end without a start
-// or naming another attempt; a move of a letter that is not open; a budget that shrinks.
+// or naming another attempt; a cancel asked for twice, or of a run that does not run; a move of a letter
+// that is not open; a budget that shrinks.
 //
 // Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered,
 // attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
@@ -100,6 +101,8 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 		return f.answeredLate(run, e)
 	case Reconciled:
 		return f.reconciled(run, e)
+	case CancelAsked:
+		return run.cancelAsked(e)
 	case ManualRetryRequested:
 		if e.Payload.NewRun.IsZero() {
 			return errors.New("new_run is not given")
@@ -237,6 +240,15 @@ func (f *folder) known(run *RunHistory, p Payload) error {
 			run.Attempt[i].Proven = true
 		}
 	}
+	return nil
+}
+
+// cancelAsked applies a request to end with the attempt that is open: the first one counts.
+func (r *RunHistory) cancelAsked(e Entry) error {
+	if r.State != StateRunning || r.CancelAsked {
+		return errors.New("a cancel is asked for while the run is " + r.State)
+	}
+	r.CancelAsked, r.CancelBy, r.CancelFor = true, e.Actor, e.Payload.Reason
 	return nil
 }
 

@@ -55,6 +55,9 @@ type RunHistory struct {
 	NextRetryAt time.Time        // zero unless scheduled for a time
 	DeadAt      time.Time        // zero unless dead-lettered
 	LastError   Failure          // of the last receipt of the run that carried one
+	CancelAsked bool             // somebody asked that the run end with its attempt
+	CancelBy    string           // who asked
+	CancelFor   string           // and why
 	Attempt     []AttemptHistory // Attempt[i] has the Number i+1
 }
 

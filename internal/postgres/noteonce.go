@@ -12,10 +12,10 @@ import (
 
 const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
 
-// NoteRefusalOnce leaves the receipt that a case refused a submission, unless one of the
-// same content digest was left there since a time: who asks for the same again and again
-// must not fill the trail. Of many who ask at once, one writes it. ErrBusy when another transaction holds the case: at once, or after a while if the
-// caller may wait.
+// NoteRefusalOnce leaves the receipt that a case refused something, unless one of the same
+// content digest was left there since a time: who asks for the same again and again must
+// not fill the trail. Of many who ask at once, one writes it. ErrBusy when another
+// transaction holds the case: at once, or after a while if the caller may wait.
 func (j *Journal) NoteRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
 	if known, err := noted(ctx, j.reads, id, draft, since); known || err != nil {

@@ -1,0 +1,100 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Whatever a gate refuses leaves a receipt of who asked for what, and why not: one a
+// content and day, however often and by however many at once it is asked.
+func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.mustFork(letter)
+	r.atRest()
+	yes := true
+	lookedUp := r.dead(2, func(Call) Answer { return refused() })
+	r.escrow.script = func(_ context.Context, c Call) Answer { return r.escrow.pay(c, c.Amount.Minor) }
+	paid := r.mustSubmit(release(3))
+	r.atRest()
+	for _, c := range []struct {
+		of        Submitted
+		asked, by string
+		do        func() error
+	}{
+		{letter, "fork", "not_open", func() error {
+			_, err := r.Fork(ctx, "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "again"})
+			return err
+		}},
+		{letter, "fork", "not_open", func() error {
+			_, err := r.Fork(ctx, "acme", letter.Run, ForkRequest{Actor: "user:bob", Reason: "again"})
+			return err
+		}},
+		{letter, "reconcile", "not_open", func() error {
+			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{Actor: "user:ada", Reason: "bank", Class: NotExecuted, Reference: "stmt-1"})
+			return err
+		}},
+		{letter, "lookup", "not_open", func() error { _, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada"); return err }},
+		{letter, "hold", "not_open", func() error { _, err := r.Hold(ctx, "acme", letter.Run, please); return err }},
+		{lookedUp, "release", "not_held", func() error { _, err := r.ReleaseHold(ctx, "acme", lookedUp.Run, please); return err }},
+		{letter, "mark", "not_open", func() error {
+			_, err := r.Mark(ctx, "acme", letter.Run, MarkRequest{Actor: "user:ada", Reason: "worth it", ReprocessEligible: &yes})
+			return err
+		}},
+		{paid, "cancel", "ended", func() error { _, err := r.cancel(paid); return err }},
+	} {
+		before := len(r.told(c.of, receipts.Refused))
+		var together sync.WaitGroup
+		for range 8 {
+			together.Go(func() {
+				var gate *RefusedError
+				if err := c.do(); !errors.As(err, &gate) && !errors.Is(err, ErrEnded) {
+					t.Errorf("%s: %v", c.asked, err)
+				}
+			})
+		}
+		together.Wait()
+		told := r.told(c.of, receipts.Refused)
+		if len(told) != before+1 {
+			t.Errorf("%s: %d receipts, want one more than %d", c.asked, len(told), before)
+			continue
+		}
+		if last := told[before]; last.AskedFor != c.asked || last.RefusedBy != c.by {
+			t.Errorf("%s: the receipt says %s refused by %s", c.asked, last.AskedFor, last.RefusedBy)
+		}
+	}
+	r.sound()
+}
+
+// Where the receipt of a refusal can't be written, the refusal is not told as if it were.
+func TestARefusalThatCanNotBeRecordedIsNotTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.mustFork(letter)
+	r.atRest()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, letter.Case.String()); err != nil {
+		t.Fatal(err)
+	}
+	var gate *RefusedError
+	if _, err := r.retry(letter.Run); err == nil || errors.As(err, &gate) {
+		t.Errorf("while the case is held: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fork(context.Background(), "acme", letter.Run, ForkRequest{Actor: "user:ada", Reason: "again"}); !errors.As(err, &gate) {
+		t.Errorf("afterwards: %v", err)
+	}
+	r.sound()
+}
