@@ -194,6 +194,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		"family":                    func(q *PolicyChange) { q.Family = "" },
 		"actor":                     func(q *PolicyChange) { q.Actor = " " },
 		"reason":                    func(q *PolicyChange) { q.Reason = "" },
+		"policy.max_delay":          func(q *PolicyChange) { q.Policy.MaxDelay = 31 * day },
 		"policy.max_retry_attempts": func(q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
 		"policy.jitter":             func(q *PolicyChange) { q.Policy.Jitter = 2 },
 		"policy.non_retryable[0]":   func(q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },

@@ -25,11 +25,17 @@ func (q PolicyChange) validate() error {
 		validPolicy(q.Policy))
 }
 
+// longestDelay bounds the delays of a policy that somebody sets.
+const longestDelay = 30 * day
+
 // validPolicy names what is wrong with a policy, each a *FieldError.
 func validPolicy(p retrypolicy.Policy) error {
 	var errs []error
 	if p.OnExhaustion == retrypolicy.Discard {
 		errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
+	}
+	if p.MaxDelay > longestDelay {
+		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: a run would wait out of everybody's sight", longestDelay/day)})
 	}
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {

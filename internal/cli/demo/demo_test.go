@@ -63,6 +63,9 @@ func TestTheDemonstrationHoldsEveryInvariantWithNothingConfigured(t *testing.T) 
 		r.RetriesScheduled == 0 || r.UnknownOpen == 0 {
 		t.Errorf("something is not shown: %+v", r)
 	}
+	if r.OpenLetters == 0 || r.OpenLetters >= r.DeadLettered {
+		t.Errorf("%d of %d letters wait for a person; some were superseded", r.OpenLetters, r.DeadLettered)
+	}
 	if r.EarlyAttempts != 0 || r.DoubleEffects != 0 || r.Live != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -87,7 +90,7 @@ func TestTheReportIsOneObjectWithTheNamesPromised(t *testing.T) {
 	if err := json.Unmarshal(raw, &members); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"submitted", "deduplicated", "rejected", "settled", "refunded", "partially_settled", "dead_lettered", "cancelled",
+	for _, name := range []string{"submitted", "deduplicated", "rejected", "settled", "refunded", "partially_settled", "dead_lettered", "open_letters", "cancelled",
 		"attempts", "retries_scheduled", "interrupted", "unknown_open", "early_attempts", "double_effects", "receipts", "chains_verified", "invariants", "elapsed_ms"} {
 		if _, ok := members[name]; !ok {
 			t.Errorf("%s is missing", name)

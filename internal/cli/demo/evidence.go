@@ -164,6 +164,16 @@ func (x execution) place() string {
 	return placeNowhere
 }
 
+// openLetters counts the dead letters that wait for a person.
+func (e *evidence) openLetters() (n int) {
+	for _, x := range e.runs {
+		if x.place() == placeLetter && x.Letter == background.LetterOpen {
+			n++
+		}
+	}
+	return n
+}
+
 // places counts the runs by where they are.
 func (e *evidence) places() map[string]int {
 	out := map[string]int{}

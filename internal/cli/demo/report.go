@@ -22,6 +22,7 @@ type Report struct {
 	Refunded         int               `json:"refunded"`
 	PartiallySettled int               `json:"partially_settled"`
 	DeadLettered     int               `json:"dead_lettered"`
+	OpenLetters      int               `json:"open_letters"` // of the dead-lettered: those that wait for a person
 	Cancelled        int               `json:"cancelled"`
 	Live             int               `json:"live"`
 	Attempts         int               `json:"attempts"`
@@ -88,7 +89,7 @@ func (d *Demo) report(h *handover, e *evidence, audit *postadjudication.Audit, v
 		Lines: h.lines, Submitted: h.replies[postadjudication.Created],
 		Deduplicated: h.replies[postadjudication.Deduplicated] + h.replies[postadjudication.AlreadyExecuted] + h.replies[postadjudication.Superseded],
 		Settled:      at[placeSettled], Refunded: at[placeRefunded], PartiallySettled: at[placePartial], DeadLettered: at[placeLetter],
-		Cancelled: at[placeCancelled], Live: at[placeLive],
+		OpenLetters: e.openLetters(), Cancelled: at[placeCancelled], Live: at[placeLive],
 		Attempts: e.counts[receipts.AttemptStarted], RetriesScheduled: e.counts[receipts.RetryScheduled],
 		Interrupted: e.counts[receipts.AttemptInterrupted], AnsweredLate: e.counts[receipts.AnsweredLate],
 		UnknownOpen: e.unknownOpen, EarlyAttempts: audit.EarlyAttempts, DoubleEffects: d.main.Ledger.DoubleEffects(),

@@ -37,7 +37,10 @@ func (r *Report) showPlaces(s *screen.Screen) {
 		row(r.Settled, "settled", "released to the payee, in full"),
 		row(r.Refunded, "refunded", "given back to the payer, in full"),
 		row(r.PartiallySettled, "partially settled", "the escrow service moved a part; the rest is free again"),
-		row(r.DeadLettered, "dead-lettered", "waits for a person; its money stays reserved"),
+		row(r.OpenLetters, "dead-lettered", "waits for a person; its money stays reserved"),
+	}
+	if gone := r.DeadLettered - r.OpenLetters; gone > 0 {
+		rows = append(rows, row(gone, "dead-lettered", "waits for nobody: a newer run of its case took its place, or it was reconciled"))
 	}
 	if r.Cancelled > 0 {
 		rows = append(rows, row(r.Cancelled, "cancelled", "stopped before money moved"))
