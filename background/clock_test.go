@@ -42,7 +42,6 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	if got := w.Stats().ClockOffset.Round(time.Second); got != -3*time.Second {
 		t.Errorf("offset %s", got)
 	}
-	r := h.submit(w)
 	beats := func() (n int64) {
 		all, err := h.journal.Sessions(t.Context())
 		if err != nil {
@@ -53,6 +52,9 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 		}
 		return n
 	}
+	since := beats()
+	h.awaitTrue("no question that was sent before is on its way", func() bool { return beats() > since+10 })
+	r := h.submit(w)
 	before := beats()
 	h.awaitTrue("it has had the time to take the task", func() bool { return beats() > before+10 })
 	if info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); err != nil || info.State != asynq.TaskStatePending || info.Retried > 0 {

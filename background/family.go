@@ -60,11 +60,11 @@ type Ledger interface {
 
 	// Enlist makes a session known. Claims name it.
 	Enlist(ctx context.Context, s Session) error
-	// Beat raises the session's counter, and keeps by how much the ledger's clock is later
-	// than that of the process where that is known. alive is false when the session was
-	// declared lost or is not known: its process claims nothing more under it, and now says
-	// nothing.
-	Beat(ctx context.Context, id SessionID, offset *time.Duration) (alive bool, now ClockReading, err error)
+	// Beat raises the counter of a session that Enlist made known, and keeps what the process
+	// says of itself now: its queues, why it claims nothing, and its clock. alive is false when
+	// the session was declared lost or is not known: its process claims nothing more under it,
+	// and now says nothing.
+	Beat(ctx context.Context, s Session) (alive bool, now ClockReading, err error)
 	// Clock reads the clock that all processes go by.
 	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.

@@ -57,16 +57,16 @@ func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	if !dequeues(keys) {
 		return i.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
-	if i.barred() {
-		sleep(ctx, idlePause)
-		return failedCmd(ctx, redis.Nil)
-	}
 	ask, rung := i.turn(keys[0])
 	if !ask {
 		i.wait(ctx)
 		if ask, rung = i.turn(keys[0]); !ask {
 			return failedCmd(ctx, redis.Nil)
 		}
+	}
+	if i.barred() { // last: it may have become so in the wait
+		sleep(ctx, idlePause)
+		return failedCmd(ctx, redis.Nil)
 	}
 	cmd := i.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	var answer redis.Error

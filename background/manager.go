@@ -68,6 +68,7 @@ type Manager struct {
 	sweep       *sweeper
 	session     *session
 	observe     *observer
+	former      *formerQueues
 	mirrors     *mirrors
 	tracing     tracing
 	breakers    *breakers
@@ -126,6 +127,7 @@ func New(cfg Config) (*Manager, error) {
 	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
 	shared.barred = m.barred
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
+	m.former = &formerQueues{m: m, servers: map[string]*asynq.Server{}}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)
 	m.sweep, m.session, m.observe, m.mirrors = newSweeper(m), newSession(m), newObserver(m), newMirrors(m)
 	shared.lost = m.sweep.mislaid

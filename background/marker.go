@@ -23,7 +23,7 @@ const (
 func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 	fresh := s.m.cfg.NewID().String()
 	queues := make([]any, 0)
-	for name := range s.m.queues() {
+	for _, name := range s.m.served() {
 		queues = append(queues, name)
 	}
 	pipe := s.m.redis.Pipeline()

@@ -76,7 +76,7 @@ func (k *mirrors) run(ctx context.Context) {
 
 func (k *mirrors) look(ctx context.Context) error {
 	var paused []string
-	for queue := range k.m.queues() {
+	for _, queue := range k.m.served() {
 		if err := k.prune(ctx, queue); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ return 1`)
 func (k *mirrors) first(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstPruning)
 	defer cancel()
-	for queue := range k.m.queues() {
+	for _, queue := range k.m.served() {
 		if err := k.prune(ctx, queue); err != nil {
 			k.m.log.Warn("mirrors were not pruned at the start", zap.String("queue", queue), zap.Error(err))
 			return

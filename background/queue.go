@@ -3,13 +3,15 @@ package background
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"strconv"
 )
 
 // Queue names the asynq queue in which the bells of a run with this retry key
 // ring: "<family>:<shard>". The shard is a stable hash of the retry key. It is
-// stored with the run, so that more shards may be configured later; fewer only
-// when the queues that go are empty.
+// stored with the run, so that more or fewer shards may be configured later: the queues
+// that are configured no more are served while live runs name them.
 func (m *Manager) Queue(family, retryKey string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(retryKey)) // never fails, says hash.Hash
@@ -27,8 +29,8 @@ func (m *Manager) Queues(family string) []string {
 
 func queueName(family string, shard int) string { return family + ":" + strconv.Itoa(shard) }
 
-// queues are all the queues of this manager, all of one weight.
-func (m *Manager) queues() map[string]int {
+// configured are the queues of this manager's shards, all of one weight.
+func (m *Manager) configured() map[string]int {
 	all := make(map[string]int, len(m.families)*m.cfg.Shards)
 	for name := range m.families {
 		for shard := range m.cfg.Shards {
@@ -36,6 +38,11 @@ func (m *Manager) queues() map[string]int {
 		}
 	}
 	return all
+}
+
+// served are the queues that this manager takes runs from, sorted.
+func (m *Manager) served() []string {
+	return slices.Sorted(maps.Keys(m.former.addTo(m.configured())))
 }
 
 // taskKey is where asynq keeps a task: a hash whose field "state" says where

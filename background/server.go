@@ -29,21 +29,7 @@ const (
 )
 
 func (m *Manager) startServers() ([]*asynq.Server, error) {
-	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
-	if m.log.Core().Enabled(zapcore.DebugLevel) {
-		level = asynq.DebugLevel
-	}
-	cfg := asynq.Config{
-		Concurrency:              (m.cfg.Deliveries + m.cfg.Servers - 1) / m.cfg.Servers,
-		Queues:                   m.queues(),
-		TaskCheckInterval:        m.cfg.Poll,
-		DelayedTaskCheckInterval: forwardEvery,
-		RetryDelayFunc:           m.redeliverIn,
-		ErrorHandler:             asynq.ErrorHandlerFunc(m.redelivering),
-		ShutdownTimeout:          m.cfg.Grace + recordTime,
-		Logger:                   asynqLog{m.log.Sugar()},
-		LogLevel:                 level,
-	}
+	cfg := m.serverConfig(m.configured())
 	servers := make([]*asynq.Server, 0, m.cfg.Servers)
 	for range m.cfg.Servers {
 		s := asynq.NewServerFromRedisClient(m.redis, cfg)
@@ -55,11 +41,29 @@ func (m *Manager) startServers() ([]*asynq.Server, error) {
 	return servers, nil
 }
 
+func (m *Manager) serverConfig(queues map[string]int) asynq.Config {
+	level := asynq.ErrorLevel // asynq formats before it asks whether anybody listens
+	if m.log.Core().Enabled(zapcore.DebugLevel) {
+		level = asynq.DebugLevel
+	}
+	return asynq.Config{
+		Concurrency:              (m.cfg.Deliveries + m.cfg.Servers - 1) / m.cfg.Servers,
+		Queues:                   queues,
+		TaskCheckInterval:        m.cfg.Poll,
+		DelayedTaskCheckInterval: forwardEvery,
+		RetryDelayFunc:           m.redeliverIn,
+		ErrorHandler:             asynq.ErrorHandlerFunc(m.redelivering),
+		ShutdownTimeout:          m.cfg.Grace + recordTime,
+		Logger:                   asynqLog{m.log.Sugar()},
+		LogLevel:                 level,
+	}
+}
+
 // shutdown returns when no server holds a delivery. They share a client, which
 // they leave open.
 func (m *Manager) shutdown(servers []*asynq.Server) {
 	var all sync.WaitGroup
-	for _, s := range servers {
+	for _, s := range append(servers, m.former.end()...) {
 		all.Go(s.Shutdown)
 	}
 	all.Wait()

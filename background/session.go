@@ -20,8 +20,16 @@ type Session struct {
 	Beat      int64 // rises while the process lives
 	Lost      bool  // an observer saw it stand still for too long
 
+	Queues      []string       // that it takes runs from
+	Barred      string         // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
+
+// Why a process claims nothing, in Session.Barred.
+const (
+	BarredByClock = "clock"      // its clock is off, or the ledger's clock changed
+	BarredByAge   = "old_claims" // its last claims grew too old before they were called on
+)
 
 // session keeps this process known to the ledger. A process that can't show its
 // life may have been declared lost, and others may be executing what it holds: it
@@ -79,7 +87,8 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, id, s.m.clock.offset()); {
+	shows := Session{ID: id, Queues: s.m.served(), Barred: s.m.barredBy(), ClockOffset: s.m.clock.offset()}
+	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows); {
 	case err != nil:
 		s.doubt(err)
 	case alive:

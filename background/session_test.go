@@ -22,12 +22,12 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (f *frozen) Beat(ctx context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
+func (f *frozen) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
 	if f.still.Load() {
 		now, err := f.Clock(ctx)
 		return true, now, err
 	}
-	return f.Journal.Beat(ctx, id, offset)
+	return f.Journal.Beat(ctx, s)
 }
 
 func quick(c *background.Config) {

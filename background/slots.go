@@ -75,7 +75,17 @@ func (s *slots) during() (over func()) {
 
 // barred reports whether this process may claim nothing: its clock is off, or a claim of
 // it grew old a short while ago.
-func (m *Manager) barred() bool { return m.clock.err() != nil || m.pausing.remaining() > 0 }
+func (m *Manager) barred() bool { return m.barredBy() != "" }
+
+func (m *Manager) barredBy() string {
+	switch {
+	case m.clock.err() != nil:
+		return BarredByClock
+	case m.pausing.remaining() > 0:
+		return BarredByAge
+	}
+	return ""
+}
 
 // admit takes a slot for a delivery while evidence can be written. Its error says
 // when asynq should bring the run again.

@@ -159,6 +159,7 @@ func (s *sweeper) silent(ctx context.Context, due []Run, now time.Time) ([]Run, 
 	var silent []Run
 	var touched []touch
 	for i, r := range due {
+		s.m.former.meet(r)
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("background: look for the bell of run %s: %w", r.ID, err)

@@ -20,19 +20,19 @@ func (j *Journal) Enlist(_ context.Context, s background.Session) error {
 }
 
 // Beat implements background.Ledger.
-func (j *Journal) Beat(_ context.Context, id background.SessionID, offset *time.Duration) (bool, background.ClockReading, error) {
+func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, background.ClockReading, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
 		return false, background.ClockReading{}, j.down
 	}
-	s, known := j.sessions[id]
+	s, known := j.sessions[shows.ID]
 	if !known || s.Lost {
 		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
-	s.ClockOffset = offset
-	j.sessions[id] = s
+	s.ClockOffset, s.Queues, s.Barred = shows.ClockOffset, shows.Queues, shows.Barred
+	j.sessions[shows.ID] = s
 	return true, j.clock(), nil
 }
 

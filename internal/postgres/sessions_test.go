@@ -123,7 +123,7 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	}
 	off := -1500 * time.Microsecond
 	before := time.Now()
-	alive, now, err := j.Beat(ctx, session.ID, &off)
+	alive, now, err := j.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, Barred: background.BarredByClock})
 	if err != nil || !alive || now.Server == "" || now.At.Before(before.Add(-time.Second)) || now.At.After(time.Now().Add(time.Second)) {
 		t.Fatalf("%v, %+v, %v", alive, now, err)
 	}
@@ -135,7 +135,7 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Beat != 1 || all[0].ClockOffset == nil || *all[0].ClockOffset != off {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if alive, _, err := j.Beat(ctx, uuid.New(), nil); alive || err != nil {
+	if alive, _, err := j.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
 		t.Errorf("of no session: %v, %v", alive, err)
 	}
 }
