@@ -20,6 +20,7 @@ type Session struct {
 	Beat      int64 // rises while the process lives
 	Lost      bool  // an observer saw it stand still for too long
 
+	BeatAt      time.Time      // of the last beat, as the process recorded it; zero before the first
 	Queues      []string       // that it takes runs from
 	Barred      string         // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
@@ -87,7 +88,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	shows := Session{ID: id, Queues: s.m.served(), Barred: s.m.barredBy(), ClockOffset: s.m.clock.offset()}
+	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Barred: s.m.barredBy(), ClockOffset: s.m.clock.offset()}
 	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows); {
 	case err != nil:
 		s.doubt(err)

@@ -1,6 +1,9 @@
 package background
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Stats are counts of one process.
 type Stats struct {
@@ -50,6 +53,12 @@ func (m *Manager) Stats() Stats {
 		Unrecordable:  m.unrecordable.Load(),
 		Paused:        len(*m.mirrors.paused.Load()),
 	}
+}
+
+// QueueIsPaused asks Redis whether somebody paused a queue in asynq.
+func (m *Manager) QueueIsPaused(ctx context.Context, queue string) (bool, error) {
+	n, err := m.redis.Exists(ctx, queueKey(queue, "paused")).Result()
+	return n > 0, err
 }
 
 // Paused names the queues that somebody paused in asynq, as last seen. None of their

@@ -162,12 +162,10 @@ func (s *Service) OpenBrakes() (open, stalled []Brake) {
 
 // addPaused adds to a run's status which circuit breakers keep it from being claimed.
 func (s *Service) addPaused(ctx context.Context, st *Status, r background.Run) error {
-	if !r.State.Waiting() {
-		return nil
-	}
 	found, err := s.journal.BreakersOf(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target})
 	for _, b := range found {
-		st.WaitsFor, st.PausedBy = WaitsForBreaker, append(st.PausedBy, brakeOf(b))
+		st.PausedBy = append(st.PausedBy, brakeOf(b))
+		st.waits(WaitsForBreaker, "the circuit breaker of %s is %s", b.Name, b.State)
 	}
 	return err
 }

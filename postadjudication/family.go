@@ -21,6 +21,7 @@ type family struct {
 	now      func() time.Time
 	handlers *handlers
 	escrows  *escrowKeeper
+	served   *servedFamilies
 
 	callBound time.Duration // how old a claim may be when its call is sent
 	assumed   time.Duration // for how long a call may be on its way, where no executor states it

@@ -210,6 +210,8 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateReconcileFirst
 	case r.Terms != nil && bound(&r) != nil: // lists don't read terms
 		return GateRequestAltered
+	case !f.served.has(r.Family):
+		return GateFamilyNotServed
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ const (
 	GatePaidOlder       Gate = "paid_under_older_key" // money moved under the key of an earlier decision
 	GateNotHeld         Gate = "not_held"             // nobody holds the letter
 	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateFamilyNotServed Gate = "family_not_served"    // no running process has the run's family
 	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
@@ -41,6 +42,8 @@ func (g Gate) Meaning() string {
 		return "nobody holds the letter"
 	case GateRequestAltered:
 		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+	case GateFamilyNotServed:
+		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}

@@ -51,9 +51,17 @@ func (s *Service) Stats() Stats {
 // Levels measures how much there is to do. It reads every live run and open
 // letter, so that it should be asked a few times a minute, not a second.
 func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = s.journal.Levels(ctx, s.now()); err == nil {
-		l.Expiring, err = s.Expiring(ctx, expiringWithin)
+	if l, err = s.journal.Levels(ctx, s.now()); err != nil {
+		return l, err
 	}
+	unserved, err := s.Unserved(ctx)
+	if err != nil {
+		return l, err
+	}
+	for _, u := range unserved {
+		l.Unserved += u.Runs
+	}
+	l.Expiring, err = s.Expiring(ctx, expiringWithin)
 	return l, err
 }
 

@@ -82,7 +82,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	r.sound()
 	close(hang)
 	r.until("all came back", `SELECT outstanding_calls IS NULL FROM recourse.runs`)
-	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != "" || st.Attempts != background.MaxOutstandingCalls {
+	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.sound()

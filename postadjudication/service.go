@@ -151,10 +151,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows}
+	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{own: map[string]bool{Family: true}, running: s.running}}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
+		s.settlements.served.own[p.Name] = true
 		families = append(families, s.plain[p.Name])
 	}
 	if err := s.keep(c, families); err != nil {

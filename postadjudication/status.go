@@ -31,9 +31,11 @@ type Status struct {
 	Error       *background.Failure `json:"error,omitempty"`
 	CancelAsked bool                `json:"cancel_asked,omitempty"`
 	// OutstandingCalls are the attempts that ended while their call went on and that have not
-	// answered since. With MaxOutstandingCalls of them the run is not claimed: WaitsFor says so.
+	// answered since. With MaxOutstandingCalls of them the run is not claimed.
 	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
-	WaitsFor         string             `json:"waits_for,omitempty"` // why a run that waits is not claimed when it is due; often empty
+	WaitsFor         string             `json:"waits_for,omitempty"`     // of a run that waits: what keeps it from being called, as WaitsForBreaker
+	WaitsBecause     string             `json:"waits_because,omitempty"` // the same for a person
+	Ahead            int                `json:"ahead,omitempty"`         // of WaitsForTurn: runs of its queue that were due before it, at most 10,000 counted
 	Policy           retrypolicy.Policy `json:"policy"`
 	Dispatch         string             `json:"dispatch_reference"`
 	PausedBy         []Brake            `json:"paused_by,omitempty"` // circuit breakers that keep it from being claimed
@@ -47,14 +49,6 @@ type Status struct {
 	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter it handles
 	RuleReplays
 }
-
-// WaitsForCalls is the WaitsFor of a run of which so many calls have not come back that no
-// more are made.
-const WaitsForCalls = "outstanding_calls"
-
-// WaitsForBreaker is the WaitsFor of a run that a circuit breaker pauses: PausedBy names
-// it.
-const WaitsForBreaker = "circuit_breaker"
 
 // CaseStatus is everything about one transaction receipt.
 type CaseStatus struct {
@@ -87,7 +81,7 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 	if err != nil {
 		return Status{}, err
 	}
-	err = s.addPaused(ctx, &st, snap.Run)
+	err = s.addWaits(ctx, &st, snap.Run)
 	return st, err
 }
 
@@ -110,7 +104,7 @@ func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.
 		return CaseStatus{}, err
 	}
 	for i := range runs {
-		if err := s.addPaused(ctx, &runs[i], all[i].Run); err != nil {
+		if err := s.addWaits(ctx, &runs[i], all[i].Run); err != nil {
 			return CaseStatus{}, err
 		}
 	}
@@ -146,9 +140,6 @@ func statusOf(r background.Run) Status {
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt
-		if len(r.OutstandingCalls) >= background.MaxOutstandingCalls {
-			out.WaitsFor = WaitsForCalls
-		}
 	}
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt

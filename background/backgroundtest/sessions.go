@@ -31,7 +31,7 @@ func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, backg
 		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
-	s.ClockOffset, s.Queues, s.Barred = shows.ClockOffset, shows.Queues, shows.Barred
+	s.ClockOffset, s.BeatAt, s.Queues, s.Barred = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Barred
 	j.sessions[shows.ID] = s
 	return true, j.clock(), nil
 }

@@ -120,7 +120,7 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held, unknown, excesses, breached, unfolded *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, unserved, unknown, excesses, breached, unfolded *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
@@ -132,6 +132,7 @@ func newJournal(of measured, log *zap.Logger) *journal {
 		atRisk:   about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
 		expiring: about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
 		held:     about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
+		unserved: about("recourse_runs_unserved", "Live runs in queues that no running process serves: nobody executes them."),
 		excesses: about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
 		breached: about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
 		unfolded: about("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
@@ -141,7 +142,7 @@ func newJournal(of measured, log *zap.Logger) *journal {
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unknown, j.excesses, j.breached, j.unfolded} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unserved, j.unknown, j.excesses, j.breached, j.unfolded} {
 		to <- d
 	}
 }
@@ -172,6 +173,7 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 		gauge(j.expiring, float64(n), family)
 	}
 	gauge(j.held, float64(l.Held))
+	gauge(j.unserved, float64(l.Unserved))
 	gauge(j.unknown, float64(l.Unknown.Lookup), "lookup")
 	gauge(j.unknown, float64(l.Unknown.Person), "person")
 }

@@ -151,16 +151,20 @@ func attemptsOf(trail []receipts.Receipt) []attempt {
 	return out
 }
 
-// callsOut tells of the calls of a run that have not come back, and what that keeps it from.
+// callsOut tells of the calls of a run that have not come back.
 func callsOut(r postadjudication.Status) string {
-	n := len(r.OutstandingCalls)
-	switch {
-	case n == 0:
-		return ""
-	case r.WaitsFor == postadjudication.WaitsForCalls:
-		return fmt.Sprintf(", not called: %d calls have not come back", n)
+	if n := len(r.OutstandingCalls); n > 0 {
+		return ", " + plural(n, "call") + " out"
 	}
-	return ", " + plural(n, "call") + " out"
+	return ""
+}
+
+// waitsFor tells what keeps a run from being called. A circuit breaker is told of by pausedBy.
+func waitsFor(r postadjudication.Status) string {
+	if r.WaitsBecause == "" || r.WaitsFor == postadjudication.WaitsForBreaker {
+		return ""
+	}
+	return ": " + r.WaitsBecause
 }
 
 func showCase(s *screen.Screen, a caseAnswer) error {
@@ -197,8 +201,7 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		if r.CancelAsked {
 			state += ", asked to stop"
 		}
-		state += callsOut(r)
-		state += pausedBy(r)
+		state += callsOut(r) + pausedBy(r) + waitsFor(r)
 		if n := len(r.Parents); n > 0 {
 			state += ", fork of " + r.Parents[n-1].String()
 		}

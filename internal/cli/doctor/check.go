@@ -66,11 +66,28 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	runs := readable(ctx, service)
+	runs, served := readable(ctx, service), served(ctx, service)
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	return []Check{fine(name, "the one this program needs"), runs}
+	return []Check{fine(name, "the one this program needs"), runs, served}
+}
+
+// served asks for runs that wait where no process works.
+func served(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "queues served"
+	all, err := service.Unserved(ctx)
+	if err != nil {
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	}
+	var queues []string
+	for _, u := range all {
+		queues = append(queues, fmt.Sprintf("%d in %s", u.Runs, u.Queue))
+	}
+	if len(queues) > 0 {
+		return hint(name, "live runs in queues that no running process serves: "+strings.Join(queues, ", "), "start a process that has these families")
+	}
+	return fine(name, "all that live runs are in")
 }
 
 // readable asks for runs that this program passes over.
