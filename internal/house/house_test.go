@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"receipts":                    {},
 	"receipts/receiptstest":       {"receipts"},
 	"internal/redact":             {},
+	"internal/pgurl":              {},
 	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/sheet":              {},
