@@ -46,6 +46,7 @@ type Options struct {
 	Brake          postadjudication.BrakeRule  // when circuit breakers open by themselves
 	Retention      Retention                   // of dead letters
 	Lookups        postadjudication.LookupRule // how dead letters of unknown outcome are asked about
+	MaxRecoveries  Recoveries                  // from how many lost workers a run is recovered
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
@@ -103,6 +104,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	o.BindKnowledge(f)
 	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
+	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBrake(f, &o.Brake)
 	o.Retention.bind(f)
 }
