@@ -32,7 +32,7 @@ type Config struct {
 	LostAfter  time.Duration // a process that stands still for this long is lost; 15s
 	BeatEvery  time.Duration // how often this process shows that it lives; LostAfter/15
 	BeatGrace  time.Duration // without an answered beat for this long, calls are cancelled; 2/3 of LostAfter
-	Recoveries int           // attempts of a run that may be lost with their workers; 5
+	Recoveries int           // from how many lost workers a run is recovered, the next one is its death; 5
 	Breaker    BreakerRule   // when circuit breakers open by themselves, and how they probe
 
 	Worker    string                  // name of this process in receipts; "worker"

@@ -195,7 +195,8 @@ func (o *observer) ending(s Session, r Run, looked Result) Move {
 		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Lookup = receipts.AttemptSucceeded, SpendNothing, time.Time{}, Executed
 		mv.Result.Moved, mv.Result.Reference = looked.Moved, looked.Reference
 	case r.Recoveries+1 > o.m.cfg.Recoveries:
-		mv.Fact, mv.NextRetryAt, mv.Reason = receipts.DeadLettered, time.Time{}, ReasonPoisonPill
+		// Nobody recovers the run from this loss, so it is not counted as a recovery.
+		mv.Fact, mv.Spend, mv.NextRetryAt, mv.Reason = receipts.DeadLettered, SpendNothing, time.Time{}, ReasonPoisonPill
 	}
 	return mv
 }

@@ -187,7 +187,8 @@ func TestACallThatGivesUpWithItsSessionIsInterrupted(t *testing.T) {
 	}
 }
 
-// A run whose every worker is lost is not tried for ever.
+// A run whose every worker is lost is not tried for ever: of five losses it is recovered,
+// and the sixth is its death, which is no recovery.
 func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -200,7 +201,7 @@ func TestAPoisonPillEndsAsADeadLetter(t *testing.T) {
 		Session: gone.ID, Token: uuid.New(), Attempt: 6, Recoveries: 5})
 	h.start(quick)
 	got := h.awaitState(r.ID, background.DeadLettered)
-	if got.Reason != background.ReasonPoisonPill || got.Recoveries != 6 || got.Class != background.Unknown || h.calls.Load() != 0 {
+	if got.Reason != background.ReasonPoisonPill || got.Recoveries != 5 || got.Attempt != 6 || got.BudgetSpent != 0 || got.Class != background.Unknown || h.calls.Load() != 0 {
 		t.Errorf("run %+v after %d calls", got, h.calls.Load())
 	}
 }

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -80,6 +81,18 @@ type Submitted struct {
 	run  background.Run
 	bell func(context.Context, background.Run) error
 }
+
+// String tells the reply, the run and its case, and nothing that was handed over: a
+// payload has no place in a log.
+func (s Submitted) String() string {
+	if s.Run.IsZero() {
+		return string(s.Reply)
+	}
+	return fmt.Sprintf("%s: run %s (%s) of case %s", s.Reply, s.Run, s.State, s.Case)
+}
+
+// GoString is String: no format prints what is not exported.
+func (s Submitted) GoString() string { return s.String() }
 
 // Settlement is how far a case has come, in minor units of its currency.
 type Settlement struct {

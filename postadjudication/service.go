@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -37,6 +38,9 @@ type Config struct {
 	Grace     time.Duration      // for running attempts at shutdown; 10s when 0
 	Sweep     time.Duration      // how often unrung runs are looked for; 1s when 0
 	LostAfter time.Duration      // a process that shows no life for this long is lost; 15s when 0, at least 3s
+	// MaxRecoveries is from how many lost workers a run is recovered; the next one that is
+	// lost is its death, a dead letter poison_pill. 5 when 0, without end when negative.
+	MaxRecoveries int
 	// Worker is this process in receipts; when empty, host name, pid and some letters of
 	// chance. No other process may have its name, nor one that takes its place: a call that
 	// has not come back counts as outstanding while a process of the name lives.
@@ -164,7 +168,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Recoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
 		Breaker: c.Brake, OnBreaker: c.OnBrake,
 	})
 	if err != nil {
@@ -220,6 +224,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.InFlight == 0 {
 		c.InFlight = DefaultInFlight
+	}
+	if c.MaxRecoveries < 0 {
+		c.MaxRecoveries = math.MaxInt - 1
 	}
 	if c.Now == nil {
 		c.Now = time.Now

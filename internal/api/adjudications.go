@@ -195,7 +195,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, in *submitInput) (*batc
 
 func (a *API) fill(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
 	if err != nil {
-		told := a.refuse(ctx, err)
+		told := a.refuse(ctx, submitted, err)
 		item.Problem, _ = told.(*Problem) // refuse gives nothing else
 		return
 	}

@@ -99,7 +99,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if broken != http.ErrAbortHandler { // that one was told where it arose
-			a.log.Error("a request broke", zap.Any("panic", broken), zap.ByteString("stack", debug.Stack()))
+			a.log.Error("a request broke", zap.String("request", requested(r)), zap.Any("panic", broken), zap.ByteString("stack", debug.Stack()))
 		}
 		panic(http.ErrAbortHandler)
 	}()
@@ -118,6 +118,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		a.say(w, err)
 		return
 	}
+	c.request = requested(r)
 	handler, pattern := a.mux.Handler(r)
 	if pattern == "" {
 		a.say(w, noSuch(handler, r))

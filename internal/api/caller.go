@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
@@ -18,7 +19,11 @@ type Caller struct {
 	Key       string     // prefix of the key; empty for Local
 	until     *time.Time // when the key ends; nil: never
 	token     string     // to see later whether it still opens; never told
+	request   string     // what is asked for, as the log names it
 }
+
+// requested names a request. The query stays out: it is the caller's.
+func requested(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
 type callerKey struct{}
 

@@ -109,7 +109,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	a.actions[o.id] = o.action
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, callerOf(ctx), in)
-		return out, a.refuse(ctx, err)
+		return out, a.refuse(ctx, o.unreached(), err)
 	})
 }
 

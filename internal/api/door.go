@@ -40,7 +40,7 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	case errors.Is(err, access.ErrRevoked):
 		return Caller{}, a.unknown(r, "key_revoked", "the access key was revoked")
 	case err != nil:
-		return Caller{}, a.refuse(r.Context(), err)
+		return Caller{}, a.refuse(withCaller(r.Context(), Caller{request: requested(r)}), notBegun, err)
 	}
 	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, until: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {

@@ -30,7 +30,7 @@ func (a *API) once(w http.ResponseWriter, r *http.Request, o operation, c Caller
 	}
 	before, request, err := a.service.BeginRequest(r.Context(), c.Tenant, keys[0], digest(r, c, body))
 	if err != nil {
-		a.say(w, a.refuse(r.Context(), err))
+		a.say(w, a.refuse(r.Context(), notBegun, err))
 		return
 	}
 	if before != nil {
@@ -79,7 +79,7 @@ func digest(r *http.Request, c Caller, body []byte) [32]byte {
 func (a *API) repeat(w http.ResponseWriter, before *postadjudication.StoredResponse) {
 	var headers map[string]string
 	if err := json.Unmarshal([]byte(before.Headers), &headers); err != nil {
-		a.say(w, a.refuse(context.Background(), err))
+		a.say(w, a.refuse(context.Background(), acted, err))
 		return
 	}
 	for k, v := range headers {

@@ -29,6 +29,8 @@ type Problem struct {
 	Letter *background.Letter `json:"letter,omitempty" doc:"How the letter stands"`
 	Needs  []string           `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
 
+	Done *Done `json:"done,omitempty" enum:"nothing,unknown" doc:"Of unavailable: what is known to have been done"`
+
 	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled what is submitted again"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
 

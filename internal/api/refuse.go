@@ -2,20 +2,60 @@ package api
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"syscall"
 
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// unreached is what is known of a request whose servers could not be reached. That a
+// statement failed proves nothing: its connection may have broken behind the commit, and
+// the driver may have sent it twice.
+type unreached struct {
+	done   Done
+	detail string
+}
+
+// Done is what is known to have been done.
+type Done string
+
+// The values of Done.
+const (
+	DoneNothing Done = "nothing"
+	DoneUnknown Done = "unknown"
+)
+
+const outOfReachDetail = "Postgres or Redis can't be reached, or broke off; "
+
+var (
+	notBegun  = unreached{DoneNothing, "nothing was done: ask the same again"}
+	submitted = unreached{DoneUnknown, "it is not known whether anything was accepted. To hand over the same again is safe: what was accepted is answered as accepted, and nothing is executed twice"}
+	acted     = unreached{DoneUnknown, "it is not known whether anything was done: ask the same again; what was done is not done twice"}
+)
+
+func (o operation) unreached() unreached {
+	switch {
+	case o.method == http.MethodGet:
+		return notBegun
+	case o.action == access.Submit:
+		return submitted
+	}
+	return acted
+}
+
 // refuse tells the problem behind an error of the service. What nobody outside can
 // make good is logged, and said without particulars.
-func (a *API) refuse(ctx context.Context, err error) error {
+func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
 	switch {
@@ -37,10 +77,13 @@ func (a *API) refuse(ctx context.Context, err error) error {
 		return p
 	}
 	if ctx.Err() == nil {
-		a.log.Error("a request failed", zap.Error(err))
+		c := callerOf(ctx)
+		a.log.Error("a request failed", zap.String("request", c.request), zap.String("tenant", c.Tenant), zap.Error(err))
 	}
 	if outOfReach(err) {
-		return newProblem(http.StatusServiceUnavailable, "unavailable", "Postgres or Redis can't be reached; it is not known whether anything was done: ask the same again").after(2)
+		p := newProblem(http.StatusServiceUnavailable, "unavailable", "%s", outOfReachDetail+at.detail).after(2)
+		p.Done = &at.done
+		return p
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
 }
@@ -101,11 +144,17 @@ func fieldsOf(err error) (out []FieldWrong) {
 	return out
 }
 
+// outOfReach reports whether a server could not be reached, or broke off.
 func outOfReach(err error) bool {
-	var network *net.OpError
+	var network net.Error
 	var state interface{ SQLState() string }
+	for _, broken := range []error{context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
 	switch {
-	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &network):
 		return true
 	case errors.As(err, &state):
 		class := state.SQLState()

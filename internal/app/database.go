@@ -11,6 +11,8 @@ import (
 	"time"
 
 	_ "github.com/lib/pq" // the driver that creates and drops databases
+
+	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
 // dropLimit bounds the clearing up of a database.
@@ -19,19 +21,20 @@ const dropLimit = 20 * time.Second
 // FreshDatabase creates an empty database "<prefix>_<random>" on a server and
 // gives its URL. drop removes it, ending the sessions that are left in it.
 func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL string, drop func() error, err error) {
-	if err := CheckDatabaseURL(serverURL); err != nil {
-		return "", nil, err
-	}
-	u, err := url.Parse(serverURL)
+	normal, err := pgurl.Named(serverURL, "recourse/demo")
 	if err != nil {
-		return "", nil, err
+		return "", nil, wrong("%w", err)
+	}
+	u, err := url.Parse(normal)
+	if err != nil {
+		return "", nil, wrong("%w", pgurl.ErrUnreadable)
 	}
 	var random [6]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", nil, err
 	}
 	name := prefix + "_" + hex.EncodeToString(random[:])
-	if err := execute(ctx, serverURL, `CREATE DATABASE "`+name+`"`); err != nil {
+	if err := execute(ctx, normal, `CREATE DATABASE "`+name+`"`); err != nil {
 		return "", nil, fmt.Errorf("creating the database %s: %w", name, err)
 	}
 	u.Path = "/" + name
@@ -39,7 +42,7 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 		// A context of its own: what ended the program must not leave a database behind.
 		ctx, cancel := context.WithTimeout(context.Background(), dropLimit)
 		defer cancel()
-		if err := execute(ctx, serverURL, `DROP DATABASE "`+name+`" WITH (FORCE)`); err != nil {
+		if err := execute(ctx, normal, `DROP DATABASE "`+name+`" WITH (FORCE)`); err != nil {
 			return fmt.Errorf("dropping the database %s: %w", name, err)
 		}
 		return nil

@@ -101,7 +101,7 @@ func (m *Main) Start(ctx context.Context) error {
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
-		Brake: m.Options.Brake, Lookups: m.Options.Lookups,
+		Brake: m.Options.Brake, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
 		OnBrake: func(now background.Breaker) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
 			m.metrics.moved(mv, after)

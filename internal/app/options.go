@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/pgurl"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
@@ -47,6 +46,7 @@ type Options struct {
 	Brake          postadjudication.BrakeRule  // when circuit breakers open by themselves
 	Retention      Retention                   // of dead letters
 	Lookups        postadjudication.LookupRule // how dead letters of unknown outcome are asked about
+	MaxRecoveries  Recoveries                  // from how many lost workers a run is recovered
 }
 
 // ErrOptions marks every error that only other options or another environment cure.
@@ -65,7 +65,7 @@ func (o *Options) BindDatabase(f *pflag.FlagSet) {
 // BindServers defines the flags that say where Postgres and Redis are.
 func (o *Options) BindServers(f *pflag.FlagSet) {
 	o.BindDatabase(f)
-	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0 (default $"+RedisVariable+")")
+	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0, rediss:// for TLS, redis-sentinel://h1:26379,h2:26379/0?master=name or redis-cluster://h1:6379,h2:6379 (default $"+RedisVariable+")")
 }
 
 // BindLook defines the flags of what needs no Redis: --redis is taken, as elsewhere.
@@ -104,6 +104,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	o.BindKnowledge(f)
 	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
+	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBrake(f, &o.Brake)
 	o.Retention.bind(f)
 }
@@ -170,27 +171,6 @@ func (o *Options) loopback() bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// Redis reads a Redis URL. The error is ErrOptions and does not repeat the URL,
-// which may hold a password.
-func Redis(redisURL string) (asynq.RedisConnOpt, error) {
-	u, err := url.Parse(redisURL)
-	if err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") {
-		// asynq takes neither a lone slash nor a host without a port.
-		if u.Path == "/" {
-			u.Path = ""
-		}
-		if u.Port() == "" {
-			u.Host = net.JoinHostPort(u.Hostname(), "6379")
-		}
-		redisURL = u.String()
-	}
-	opt, err := asynq.ParseRedisURI(redisURL)
-	if err != nil {
-		return nil, wrong("the Redis URL can't be read; it looks like redis://host:6379/0")
-	}
-	return opt, nil
-}
-
 // Service is the configuration of a service that hands over and looks, but
 // executes nothing.
 func (o *Options) Service() (postadjudication.Config, error) {
@@ -223,9 +203,8 @@ func (o *Options) Look() (postadjudication.Config, error) {
 // CheckDatabaseURL refuses what is no URL of a Postgres. The error is ErrOptions
 // and does not repeat the URL, which may hold a password.
 func CheckDatabaseURL(databaseURL string) error {
-	u, err := url.Parse(databaseURL)
-	if err != nil || u.Host == "" && u.Query().Get("host") == "" || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return wrong("the Postgres URL can't be read; it looks like postgres://user@host:5432/name?sslmode=require")
+	if _, err := pgurl.Normalize(databaseURL); err != nil {
+		return wrong("%w", err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -98,35 +97,12 @@ func TestAFlagBeatsTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestRedisURLsAreReadAsPeopleWriteThem(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]asynq.RedisClientOpt{
-		"redis://h":               {Addr: "h:6379"},
-		"redis://h/":              {Addr: "h:6379"},
-		"redis://h:7000/3":        {Addr: "h:7000", DB: 3},
-		"redis://:word@[::1]:7/0": {Addr: "[::1]:7", Password: "word"},
-	} {
-		got, err := Redis(in)
-		if err != nil || got != want {
-			t.Errorf("%s: %+v, %v", in, got, err)
-		}
-	}
-	for _, bad := range []string{"", "h:6379", "http://h", "redis://h/x", "://"} {
-		if _, err := Redis(bad); !errors.Is(err, ErrOptions) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-}
-
 func TestAURLThatCannotBeReadIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"postgres://u:hush@h:x/d", "mysql://u:hush@h/d", "hush"} {
 		if err := CheckDatabaseURL(bad); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v", err)
 		}
-	}
-	if _, err := Redis("redis://:hush@h:x/0"); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"receipts":                    {},
 	"receipts/receiptstest":       {"receipts"},
 	"internal/redact":             {},
+	"internal/pgurl":              {},
 	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/sheet":              {},
@@ -34,7 +35,7 @@ var arrows = map[string][]string{
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
-	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature"},
+	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl"},
 	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
 }

@@ -1,6 +1,17 @@
 package postgres
 
-import "context"
+import (
+	"context"
+	"database/sql"
+)
+
+// Pools are all pools of connections, by their purpose.
+func (j *Journal) Pools() map[string]*sql.DB {
+	return map[string]*sql.DB{
+		"batches": j.hot, "waiting submissions": j.openLane.db, "waiting moves": j.waitLane.db, "transactions": j.moveLane.db, "questions": j.reads.DB,
+		"heartbeat": j.beats, "sequencer": j.sequence, "projection": j.projecting, "search": j.finding,
+	}
+}
 
 // Ways are all ways in which letters can be looked for: beside those of plans, a walk
 // that is given up soon, and to look at all messages as they lie.

@@ -3,16 +3,11 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
-	"net/url"
-	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
-	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -73,47 +68,40 @@ var plans = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
-// batchSettings are those of the connections that write batches: they also take
-// binaryColumns.
-func batchSettings() map[string]string {
-	out := map[string]string{"binary_parameters": "yes"}
-	maps.Copy(out, plans)
-	return out
-}
-
 // Open connects to a database whose schema is current. It returns ErrSchema when
-// it is not, without changing anything.
+// it is not, and ErrUnsuitable behind a pooler that lends its connections one session
+// for each transaction, without changing anything.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := &Journal{committed: make(chan struct{}, 1), Warn: func(error) {}}
 	var err error
 	quiet := newSilence()
-	if j.hot, err = pool(databaseURL, 6, batchSettings(), quiet.within(silenceLimit)); err != nil {
+	if j.hot, err = pool(databaseURL, connections{purpose: "batches", most: 6, settings: plans, binary: true, dialer: quiet.within(silenceLimit)}); err != nil {
 		return nil, err
 	}
-	if j.openLane, err = newLane(databaseURL, quiet, submitPatience); err != nil {
+	if j.openLane, err = newLane(databaseURL, "waiting submissions", quiet, submitPatience); err != nil {
 		return nil, err
 	}
-	if j.waitLane, err = newLane(databaseURL, quiet, movePatience); err != nil {
+	if j.waitLane, err = newLane(databaseURL, "waiting moves", quiet, movePatience); err != nil {
 		return nil, err
 	}
-	if j.moveLane, err = newLane(databaseURL, quiet, movePatience); err != nil {
+	if j.moveLane, err = newLane(databaseURL, "transactions", quiet, movePatience); err != nil {
 		return nil, err
 	}
-	reads, err := pool(databaseURL, 10, nil, quiet.within(readSilence))
+	reads, err := pool(databaseURL, connections{purpose: "questions", most: 10, dialer: quiet.within(readSilence)})
 	if err != nil {
 		return nil, err
 	}
 	j.reads = sqlx.NewDb(reads, "postgres")
-	if j.beats, err = pool(databaseURL, 1, nil, quiet.within(beatSilence)); err != nil {
+	if j.beats, err = pool(databaseURL, connections{purpose: "heartbeat", most: 1, dialer: quiet.within(beatSilence)}); err != nil {
 		return nil, err
 	}
-	if j.sequence, err = pool(databaseURL, 4, sequencerSettings(), quiet.within(silenceLimit)); err != nil {
+	if j.sequence, err = pool(databaseURL, connections{purpose: "sequencer", most: 4, settings: sequencerSettings(), dialer: quiet.within(silenceLimit)}); err != nil {
 		return nil, err
 	}
-	if j.projecting, err = pool(databaseURL, 2, projectionSettings(), quiet.within(silenceLimit)); err != nil {
+	if j.projecting, err = pool(databaseURL, connections{purpose: "projection", most: 2, settings: projectionSettings(), dialer: quiet.within(silenceLimit)}); err != nil {
 		return nil, err
 	}
-	if j.finding, err = pool(databaseURL, 6, findingSettings, quiet.within(readSilence)); err != nil {
+	if j.finding, err = pool(databaseURL, connections{purpose: "search", most: 6, settings: findingSettings, dialer: quiet.within(readSilence)}); err != nil {
 		return nil, err
 	}
 	if err := j.prepare(ctx); err != nil {
@@ -130,6 +118,9 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 }
 
 func (j *Journal) prepare(ctx context.Context) (err error) {
+	if err := j.Unpooled(ctx); err != nil {
+		return err
+	}
 	if err := CheckSchema(ctx, j.reads.DB); err != nil {
 		return err
 	}
@@ -174,42 +165,6 @@ func (j *Journal) closePools() {
 
 // Ping asks the database for an answer.
 func (j *Journal) Ping(ctx context.Context) error { return j.reads.PingContext(ctx) }
-
-// pool opens connections that start with the given run-time settings, over a dialer;
-// without one they wait for an answer for ever.
-func pool(databaseURL string, size int, settings map[string]string, d pq.Dialer) (*sql.DB, error) {
-	dsn, err := withSettings(databaseURL, settings)
-	if err != nil {
-		return nil, err
-	}
-	connector, err := pq.NewConnector(dsn)
-	if err != nil {
-		return nil, errors.New("postgres: the database URL can't be read; it looks like postgres://user@host:5432/name?sslmode=require")
-	}
-	if d != nil {
-		connector.Dialer(d)
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	return db, nil
-}
-
-func withSettings(databaseURL string, settings map[string]string) (string, error) {
-	if !strings.HasPrefix(databaseURL, "postgres://") && !strings.HasPrefix(databaseURL, "postgresql://") {
-		return "", errors.New("postgres: the database URL must begin with postgres://")
-	}
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		return "", errors.New("postgres: the database URL can't be read")
-	}
-	q := u.Query()
-	for k, v := range settings {
-		q.Set(k, v)
-	}
-	u.RawQuery = q.Encode()
-	return u.String(), nil
-}
 
 // bound is a prepared statement that answers like the connection it is bound to.
 // database/sql prepares it again on every new connection, so it survives a

@@ -28,12 +28,12 @@ const (
 	movePatience   = 2 * laneWait
 )
 
-func newLane(databaseURL string, quiet *silence, patience time.Duration) (*lane, error) {
+func newLane(databaseURL, purpose string, quiet *silence, patience time.Duration) (*lane, error) {
 	settings := map[string]string{"lock_timeout": "2000"}
 	for k, v := range plans {
 		settings[k] = v
 	}
-	db, err := pool(databaseURL, laneWidth, settings, quiet.within(silenceLimit))
+	db, err := pool(databaseURL, connections{purpose: purpose, most: laneWidth, settings: settings, dialer: quiet.within(silenceLimit)})
 	return &lane{db: db, room: make(chan struct{}, laneWidth), patience: patience}, err
 }
 

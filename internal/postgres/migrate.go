@@ -27,7 +27,7 @@ const versionTable = "recourse.schema_version"
 // refused with ErrSchema. Of a current schema it puts the triggers in force again that a
 // restore left off.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
-	db, err := pool(databaseURL, 3, nil, nil)
+	db, err := pool(databaseURL, connections{purpose: "migrate", most: 3})
 	if err != nil {
 		return 0, 0, err
 	}

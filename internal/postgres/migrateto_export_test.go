@@ -7,7 +7,7 @@ import (
 
 // MigrateTo brings a schema up to a version that need not be this program's.
 func MigrateTo(ctx context.Context, databaseURL string, version int64) (err error) {
-	db, err := pool(databaseURL, 3, nil, nil)
+	db, err := pool(databaseURL, connections{purpose: "migrate", most: 3})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	_ "github.com/lib/pq" // the driver
+
+	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
 const (
@@ -21,7 +23,11 @@ const (
 // it does not, it is the only one.
 func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	const name = "Postgres reachable"
-	db, err := sql.Open("postgres", databaseURL)
+	named, err := pgurl.Named(databaseURL, "recourse/doctor")
+	if err != nil {
+		return []Check{wrong(name, err.Error(), "mend the URL")}
+	}
+	db, err := sql.Open("postgres", named)
 	if err == nil {
 		err = db.PingContext(ctx)
 	}

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"crypto/tls"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// The ports that are meant where none is named.
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+const redisForms = "it looks like redis://host:6379/0, rediss://... with TLS, redis-sentinel://h1:26379,h2:26379/0?master=name, or redis-cluster://h1:6379,h2:6379"
+
+var errRedisURL = wrong("the Redis URL can't be read; %s", redisForms)
+
+// redisURL is a Redis URL taken apart.
+type redisURL struct {
+	kind     string // redis, redis-sentinel or redis-cluster
+	tls      bool
+	addrs    []string // with ports
+	user     string
+	password string
+	db       int
+	query    url.Values
+}
+
+// Redis reads the URL of a Redis, of the Sentinels that know where it is, or of a
+// Cluster. The error is ErrOptions and does not repeat the URL, which may hold a password.
+func Redis(text string) (asynq.RedisConnOpt, error) {
+	u, err := parseRedisURL(text)
+	if err != nil {
+		return nil, err
+	}
+	switch u.kind {
+	case "redis-sentinel":
+		return u.sentinel()
+	case "redis-cluster":
+		return u.cluster()
+	}
+	return u.single()
+}
+
+// parseRedisURL cuts the hosts out before the rest is read: a list of them is no host.
+func parseRedisURL(text string) (*redisURL, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	plain := strings.Replace(scheme, "rediss", "redis", 1)
+	port := redisPort
+	switch plain {
+	case "redis", "redis-cluster":
+	case "redis-sentinel":
+		port = sentinelPort
+	default:
+		return nil, errRedisURL
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	at := strings.LastIndex(rest[:end], "@") + 1
+	u, err := url.Parse("redis://" + rest[:at] + "host" + rest[end:])
+	if err != nil {
+		return nil, errRedisURL
+	}
+	out := &redisURL{kind: plain, tls: plain != scheme, user: u.User.Username()}
+	out.password, _ = u.User.Password()
+	if out.query, err = url.ParseQuery(u.RawQuery); err != nil {
+		return nil, errRedisURL
+	}
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		if out.db, err = strconv.Atoi(path); err != nil || out.db < 0 {
+			return nil, wrong("the Redis URL names the database %q, which is no number; %s", path, redisForms)
+		}
+	}
+	out.addrs, err = redisHosts(rest[at:end], port)
+	return out, err
+}
+
+func redisHosts(list, defaultPort string) (addrs []string, err error) {
+	for item := range strings.SplitSeq(list, ",") {
+		host, port, err := net.SplitHostPort(item)
+		if err != nil {
+			host, port = strings.TrimSuffix(strings.TrimPrefix(item, "["), "]"), defaultPort
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "[]% ") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return nil, errRedisURL
+		}
+		addrs = append(addrs, net.JoinHostPort(host, port))
+	}
+	return addrs, nil
+}
+
+// encryption is that of connections to the hosts of the URL; nil: none.
+func (u *redisURL) encryption() *tls.Config {
+	if !u.tls {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12} // the name that is verified is that of the host dialled
+}
+
+// redisTimes are parameters of all forms, as go-redis names them.
+type redisTimes struct{ dial, read, write time.Duration }
+
+// parameters reads those of all forms, and refuses what is left: a parameter that does
+// nothing would be believed to do something.
+func (u *redisURL) parameters() (t redisTimes, err error) {
+	for _, p := range []struct {
+		name string
+		to   *time.Duration
+	}{{"dial_timeout", &t.dial}, {"read_timeout", &t.read}, {"write_timeout", &t.write}} {
+		if text := u.take(p.name); text != "" {
+			if *p.to, err = time.ParseDuration(text); err != nil || *p.to <= 0 {
+				return t, wrong("the parameter %s of the Redis URL must be a span, such as 3s", p.name)
+			}
+		}
+	}
+	for name := range u.query {
+		return t, wrong("the Redis URL has a parameter %q, which is not known for %s://", name, u.kind)
+	}
+	return t, nil
+}
+
+func (u *redisURL) take(name string) string {
+	value := u.query.Get(name)
+	u.query.Del(name)
+	return value
+}
+
+func (u *redisURL) single() (asynq.RedisConnOpt, error) {
+	if len(u.addrs) > 1 {
+		return nil, wrong("the Redis URL names several hosts: say redis-sentinel:// when they are Sentinels, redis-cluster:// when they are a Cluster")
+	}
+	if u.query.Has("addr") {
+		return nil, wrong("the Redis URL has a parameter addr: name the hosts of a Cluster as redis-cluster://h1:6379,h2:6379")
+	}
+	t, err := u.parameters()
+	if err != nil {
+		return nil, err
+	}
+	return asynq.RedisClientOpt{
+		Addr: u.addrs[0], Username: u.user, Password: u.password, DB: u.db, TLSConfig: u.encryption(),
+		DialTimeout: t.dial, ReadTimeout: t.read, WriteTimeout: t.write,
+	}, nil
+}
+
+// sentinel takes the user before the hosts for that of the Sentinels, as asynq and
+// go-redis do; that of Redis are parameters.
+func (u *redisURL) sentinel() (asynq.RedisConnOpt, error) {
+	opt := asynq.RedisFailoverClientOpt{
+		MasterName: u.take("master"), SentinelAddrs: u.addrs, SentinelUsername: u.user, SentinelPassword: u.password,
+		Username: u.take("username"), Password: u.take("password"), DB: u.db, TLSConfig: u.encryption(),
+	}
+	if opt.MasterName == "" {
+		return nil, wrong("the Redis URL names no master: redis-sentinel://h1:26379,h2:26379/0?master=name")
+	}
+	t, err := u.parameters()
+	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = t.dial, t.read, t.write
+	return opt, err
+}
+
+func (u *redisURL) cluster() (asynq.RedisConnOpt, error) {
+	if u.db != 0 {
+		return nil, wrong("the Redis URL names the database %d: a Cluster has none but 0", u.db)
+	}
+	t, err := u.parameters()
+	return asynq.RedisClusterClientOpt{
+		Addrs: u.addrs, Username: u.user, Password: u.password, TLSConfig: u.encryption(),
+		DialTimeout: t.dial, ReadTimeout: t.read, WriteTimeout: t.write,
+	}, err
+}

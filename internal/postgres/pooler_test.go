@@ -1,0 +1,225 @@
+package postgres_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// pooler is what connection poolers such as PgBouncer are to Postgres: a server to its
+// clients that lends them sessions of its own, each for a transaction or for good. It
+// refuses run-time settings in the startup packet, as PgBouncer does as it is installed.
+type pooler struct {
+	t        testing.TB
+	upstream *url.URL
+	forGood  bool // session mode
+	rotates  bool // lends the session that was idle for longest; else the one used last
+	listener net.Listener
+
+	mu      sync.Mutex
+	idle    []*lent
+	startup []map[string]string // of clients
+	conns   []net.Conn
+	closed  bool
+	serving sync.WaitGroup
+}
+
+// lent is a session of the pooler with the real server.
+type lent struct {
+	net.Conn
+	greeting []byte // its parameters, which clients are told
+}
+
+// poolerTo starts a pooler before the database of a URL, with some idle sessions.
+func poolerTo(t testing.TB, databaseURL string, p *pooler, sessions int) (through string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.t, p.upstream = t, u
+	for range sessions {
+		s, err := p.connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.idle = append(p.idle, s)
+	}
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	p.serving.Go(p.accept)
+	t.Cleanup(func() {
+		_ = p.listener.Close()
+		p.mu.Lock()
+		p.closed = true
+		for _, c := range p.conns {
+			_ = c.Close() // its other end may have gone first
+		}
+		p.mu.Unlock()
+		p.serving.Wait()
+	})
+	own := *u
+	own.Host = p.listener.Addr().String()
+	return own.String()
+}
+
+func (p *pooler) keep(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns = append(p.conns, c); p.closed {
+		_ = c.Close()
+	}
+}
+
+func (p *pooler) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.keep(c)
+		p.serving.Go(func() { p.serve(c) })
+	}
+}
+
+// connect opens a session with the real server, which trusts whoever comes.
+func (p *pooler) connect() (*lent, error) {
+	c, err := net.Dial("tcp", p.upstream.Host)
+	if err != nil {
+		return nil, err
+	}
+	p.keep(c)
+	body := binary.BigEndian.AppendUint32(nil, 3<<16)
+	for _, s := range []string{"user", p.upstream.User.Username(), "database", p.upstream.Path[1:], "client_encoding", "UTF8", "datestyle", "ISO, MDY", ""} {
+		body = append(append(body, s...), 0)
+	}
+	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4)), body...)); err != nil {
+		return nil, err
+	}
+	s := &lent{Conn: c}
+	for {
+		kind, message, err := readMessage(c)
+		if err != nil || kind == 'Z' {
+			return s, err
+		}
+		if kind == 'S' {
+			s.greeting = append(s.greeting, message...)
+		}
+	}
+}
+
+func (p *pooler) borrow() (*lent, error) {
+	p.mu.Lock()
+	if n := len(p.idle); n > 0 {
+		s := p.idle[n-1]
+		if p.rotates {
+			s, p.idle = p.idle[0], p.idle[1:]
+		} else {
+			p.idle = p.idle[:n-1]
+		}
+		p.mu.Unlock()
+		return s, nil
+	}
+	p.mu.Unlock()
+	return p.connect()
+}
+
+func (p *pooler) giveBack(s *lent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, s)
+}
+
+// serve answers one client until either side hangs up.
+func (p *pooler) serve(client net.Conn) {
+	defer client.Close()
+	var length [4]byte
+	if _, err := io.ReadFull(client, length[:]); err != nil {
+		return
+	}
+	startup := make([]byte, binary.BigEndian.Uint32(length[:])-4)
+	if _, err := io.ReadFull(client, startup); err != nil {
+		return
+	}
+	asked := map[string]string{}
+	for words := bytes.Split(startup[4:], []byte{0}); len(words) > 1 && len(words[0]) > 0; words = words[2:] {
+		asked[string(words[0])] = string(words[1])
+	}
+	p.mu.Lock()
+	p.startup = append(p.startup, asked)
+	p.mu.Unlock()
+	for name := range asked {
+		switch name {
+		case "user", "database", "client_encoding", "datestyle", "application_name":
+		default:
+			text := "SERROR\x00C08P01\x00Munsupported startup parameter: " + name + "\x00\x00"
+			_, _ = client.Write(append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...)) // it hangs up next
+			return
+		}
+	}
+	s, err := p.borrow()
+	if err != nil {
+		p.t.Errorf("the pooler reaches no server: %v", err)
+		return
+	}
+	hello := append([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}, s.greeting...)
+	hello = append(hello, 'K', 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 'Z', 0, 0, 0, 5, 'I')
+	if !p.forGood {
+		p.giveBack(s)
+		s = nil
+	}
+	if _, err := client.Write(hello); err == nil {
+		p.relay(client, s)
+	}
+}
+
+// relay passes messages on, and what they are answered with at the end of each query.
+func (p *pooler) relay(client net.Conn, s *lent) {
+	for {
+		kind, message, err := readMessage(client)
+		if err != nil || kind == 'X' {
+			return
+		}
+		if s == nil {
+			if s, err = p.borrow(); err != nil {
+				return
+			}
+		}
+		if _, err := s.Write(message); err != nil {
+			return
+		}
+		if kind != 'Q' && kind != 'S' {
+			continue
+		}
+		for kind != 'Z' {
+			if kind, message, err = readMessage(s); err != nil {
+				return
+			}
+			if _, err := client.Write(message); err != nil {
+				return
+			}
+		}
+		if message[5] == 'I' && !p.forGood {
+			p.giveBack(s)
+			s = nil
+		}
+	}
+}
+
+// readMessage reads one message of the protocol: its kind, and all of it.
+func readMessage(r io.Reader) (kind byte, message []byte, err error) {
+	message = make([]byte, 5)
+	if _, err := io.ReadFull(r, message); err != nil {
+		return 0, nil, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(message[1:])-4)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, nil, err
+	}
+	return message[0], append(message, body...), nil
+}
