@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -23,37 +22,34 @@ const (
 	InvariantChains    = "every chain verifies"
 	InvariantFold      = "stored state equals the fold of the receipts"
 	InvariantEscrows   = "escrow sums equal the cases' sums"
+	InvariantOrder     = "the order of events has no gap and no stranger"
 )
 
 // Invariants lists the names in the order of a report.
-var Invariants = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantChains, InvariantFold, InvariantEscrows}
+var Invariants = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantChains, InvariantFold, InvariantEscrows, InvariantOrder}
 
 // Audit is what a check of a tenant's, or everybody's, whole trail found.
 type Audit struct {
-	Cases         int                               `json:"cases"`
-	Runs          int                               `json:"runs"`
-	Receipts      int64                             `json:"receipts"`
-	Chains        int                               `json:"chains_verified"`
-	EarlyAttempts int                               `json:"early_attempts"`
-	Broken        map[string]string                 `json:"broken"` // invariant -> the first thing that broke it
-	Heads         map[receipts.CaseID]receipts.Head `json:"-"`
+	Cases         int               `json:"cases"`
+	Runs          int               `json:"runs"`
+	Receipts      int64             `json:"receipts"`
+	Chains        int               `json:"chains_verified"`
+	EarlyAttempts int               `json:"early_attempts"`
+	Broken        map[string]string `json:"broken"`        // invariant -> the first thing that broke it
+	Breaks        []Break           `json:"breaks"`        // everything that was found broken, up to MaxBreaks
+	InAll         int               `json:"breaks_in_all"` // also those beyond MaxBreaks
+
+	// Heads has the last receipt of each chain, of a broken one the last before what is broken.
+	Heads map[receipts.CaseID]receipts.Head `json:"-"`
+	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
 }
 
-// OK reports whether nothing was broken.
-func (a *Audit) OK() bool { return len(a.Broken) == 0 }
-
-// Verdict is "ok" or what broke the invariant.
-func (a *Audit) Verdict(invariant string) string {
-	if what, ok := a.Broken[invariant]; ok {
-		return what
-	}
-	return "ok"
-}
-
-func (a *Audit) fail(invariant, format string, args ...any) {
-	if _, ok := a.Broken[invariant]; !ok {
-		a.Broken[invariant] = fmt.Sprintf(format, args...)
-	}
+// AuditQuery says what is audited, and who is told how far that has got.
+type AuditQuery struct {
+	Tenants []string // everybody when there is none
+	// Progress is called now and then, from the goroutine that audits: which part is worked
+	// on, and how many of all cases are done. May be nil.
+	Progress func(part string, done, of int)
 }
 
 // Audit reads the whole trail of a tenant, or of every tenant when none is named,
@@ -61,7 +57,12 @@ func (a *Audit) fail(invariant, format string, args ...any) {
 // does not grow, and may run while others write: a case that seems wrong is read
 // again in one transaction before it is called broken.
 func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) {
-	a := &Audit{Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
+	return s.AuditAll(ctx, AuditQuery{Tenants: tenants})
+}
+
+// AuditAll is Audit that tells how far it has got.
+func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
+	a, tenants := newAudit(), q.Tenants
 	if len(tenants) == 0 {
 		var err error
 		if tenants, err = s.journal.Tenants(ctx); err != nil {
@@ -71,15 +72,32 @@ func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) 
 			return nil, err
 		}
 	}
+	tell, err := s.auditProgress(ctx, q.Progress, tenants)
+	if err != nil {
+		return a, err
+	}
 	for _, tenant := range tenants {
-		if err := s.auditTenant(ctx, a, tenant); err != nil {
+		if err := s.auditTenant(ctx, a, tenant, tell); err != nil {
 			return a, err
 		}
 	}
+	tell("the order of events", a.Cases)
 	return a, s.auditOrder(ctx, a, tenants)
 }
 
-func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) error {
+// auditEvery is after how many cases progress is told.
+const auditEvery = 100
+
+// auditProgress gives what tells of progress, for which it counts the cases first.
+func (s *Service) auditProgress(ctx context.Context, progress func(string, int, int), tenants []string) (func(part string, done int), error) {
+	if progress == nil {
+		return func(string, int) {}, nil
+	}
+	of, err := s.journal.CountCases(ctx, tenants)
+	return func(part string, done int) { progress(part, done, of) }, err
+}
+
+func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, tell func(string, int)) error {
 	trail, stop := iter.Pull2(perCase(s.journal.AllReceipts(ctx, tenant)))
 	defer stop()
 	sums, desks := map[string]int64{}, s.newDeskAudit(tenant)
@@ -105,6 +123,9 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 			return err
 		}
 		a.add(found)
+		if a.Cases%auditEvery == 0 {
+			tell("cases", a.Cases)
+		}
 		if err := desks.note(ctx, a, own); err != nil {
 			return err
 		}
@@ -118,7 +139,8 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
+	tell("keys, policies and lists", a.Cases)
+	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
 	if err != nil {
 		return err
 	}
@@ -136,7 +158,7 @@ func (a *Audit) orphaned(ctx context.Context, s *Service, tenant string, kase re
 		return // has no runs, and is audited as such
 	}
 	if err != nil || len(runs) == 0 {
-		a.fail(InvariantChains, "case %s: %d receipts, and no case (%v)", kase, len(trail), err)
+		a.fail(InvariantChains, site{tenant: tenant, kase: kase}, "case %s: %d receipts, and no case (%v)", kase, len(trail), err)
 	}
 }
 
@@ -156,37 +178,32 @@ func (s *Service) auditOne(ctx context.Context, tenant string, runs []postgres.S
 
 var errGone = errors.New("postadjudication: a case vanished while it was audited")
 
-func (a *Audit) add(b *Audit) {
-	a.Cases += b.Cases
-	a.Runs += b.Runs
-	a.Receipts += b.Receipts
-	a.Chains += b.Chains
-	a.EarlyAttempts += b.EarlyAttempts
-	for k, v := range b.Heads {
-		a.Heads[k] = v
-	}
-	for k, v := range b.Broken {
-		a.fail(k, "%s", v)
-	}
-}
-
 func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sums map[string]int64) error {
 	escrows, err := s.journal.Escrows(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	for _, e := range escrows {
-		if e.Committed != sums[e.Reference] {
-			if e.Committed, sums[e.Reference], err = s.journal.EscrowSums(ctx, tenant, e.Reference); err != nil {
-				return err
-			}
+		if err := s.auditEscrow(ctx, a, tenant, e, sums[e.Reference]); err != nil {
+			return err
 		}
-		if e.Committed != sums[e.Reference] {
-			a.fail(InvariantEscrows, "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sums[e.Reference])
+	}
+	return nil
+}
+
+// auditEscrow compares an escrow with the sum of its cases, and what it committed with
+// what it holds. A sum that seems wrong is read again at one moment first.
+func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e postgres.Escrow, sum int64) (err error) {
+	if e.Committed != sum {
+		if e, sum, err = s.journal.EscrowAtOnce(ctx, tenant, e.Reference); err != nil {
+			return err
 		}
-		if folded := e.Committed - e.Open; folded > e.Held+e.Breached {
-			a.fail(InvariantEscrows, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
-		}
+	}
+	if e.Committed != sum {
+		a.fail(InvariantEscrows, site{tenant: tenant}, "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
+	}
+	if folded := e.Committed - e.Open; folded > e.Held+e.Breached {
+		a.fail(InvariantEscrows, site{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
 	}
 	return nil
 }
@@ -194,29 +211,44 @@ func (s *Service) auditEscrows(ctx context.Context, a *Audit, tenant string, sum
 // auditCase checks one case: its stored runs against its receipts.
 func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt) *Audit {
 	c := runs[0].Case
-	a := &Audit{Cases: 1, Runs: len(runs), Receipts: int64(len(rs)), Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
-	head, err := receipts.Verifier{}.Verify(c.ID, rs)
-	switch {
-	case err != nil:
-		a.fail(InvariantChains, "%v", err)
-	case head != c.Head:
-		a.fail(InvariantChains, "case %s: the trail ends at %d, the case says %d", c.ID, head.Seq, c.Head.Seq)
-	default:
-		a.Chains = 1
-	}
-	a.Heads[c.ID] = head
+	a, at := newAudit(), site{tenant: c.Tenant, kase: c.ID}
+	a.Cases, a.Runs, a.Receipts = 1, len(runs), int64(len(rs))
+	a.chain(at, c.Head, rs)
 	a.EarlyAttempts = earlyAttempts(rs)
 	history, err := receipts.Fold(rs)
 	if err != nil {
-		a.fail(InvariantBudgets, "%v", err)
+		var illegal *receipts.Illegal
+		if errors.As(err, &illegal) {
+			at = at.at(illegal.Seq)
+		}
+		a.fail(InvariantBudgets, at, "%v", err)
 		return a
 	}
-	auditRuns(a, runs, history)
-	auditBinding(a, runs, rs)
+	auditRuns(a, at, runs, history)
+	auditBinding(a, at, runs, rs)
 	if c.Kind == postgres.KindSettlement {
-		auditSettlement(a, runs, rs, history)
+		auditSettlement(a, at, runs, rs, history)
 	}
 	return a
+}
+
+// chain checks the chain of a case, every receipt of it, and that it ends where the case
+// says that it does.
+func (a *Audit) chain(at site, stored receipts.Head, rs []receipts.Receipt) {
+	head, end, broken := receipts.Verifier{}.VerifyAll(at.kase, rs)
+	for _, b := range broken {
+		a.fail(InvariantChains, at.at(b.Seq), "%v", b)
+	}
+	if end != stored {
+		a.fail(InvariantChains, at, "case %s: the trail ends at %d, the case says %d", at.kase, end.Seq, stored.Seq)
+	}
+	switch {
+	case len(broken) > 0:
+		a.Cut[at.kase] = broken[0].Seq
+	case end == stored:
+		a.Chains++
+	}
+	a.Heads[at.kase] = head
 }
 
 // earlyAttempts counts attempts that started before the time their run was given.
@@ -237,22 +269,22 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
-func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
+func auditSettlement(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
 	state, err := refold(rs)
 	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
-		a.fail(InvariantFold, "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+		a.fail(InvariantFold, at, "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
 	}
 	if err != nil {
-		a.fail(InvariantFold, "case %s: %v", c.ID, err)
+		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}
 	if state != c.State {
-		a.fail(InvariantFold, "case %s: stored %+v, receipts say %+v", c.ID, c.State, state)
+		a.fail(InvariantFold, at, "case %s: stored %+v, receipts say %+v", c.ID, c.State, state)
 	}
 	for _, s := range runs {
 		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
-			a.fail(InvariantLetters, "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
+			a.fail(InvariantLetters, at.of(s.Run.ID), "run %s is an open letter, its case is %q", s.Run.ID, c.State.Progression)
 		}
 	}
 	holders := 0
@@ -262,10 +294,10 @@ func auditSettlement(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt, 
 		}
 	}
 	if holders > 1 {
-		a.fail(InvariantAccounted, "case %s is held by %d runs", c.ID, holders)
+		a.fail(InvariantAccounted, at, "case %s is held by %d runs", c.ID, holders)
 	}
 	if holders == 0 && !atRest(runs) {
-		a.fail(InvariantAccounted, "case %s is %q, and no run or letter carries it", c.ID, c.State.Progression)
+		a.fail(InvariantAccounted, at, "case %s is %q, and no run or letter carries it", c.ID, c.State.Progression)
 	}
 }
 
@@ -282,21 +314,21 @@ func atRest(runs []postgres.Snapshot) bool {
 }
 
 // auditRuns compares each stored run with what the receipts tell of it.
-func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
+func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) {
 	if len(h.Runs) != len(runs) {
-		a.fail(InvariantAccounted, "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
+		a.fail(InvariantAccounted, at, "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
 	}
 	for _, s := range runs {
 		r, told := s.Run, h.Runs[s.Run.ID]
 		if told.State != string(r.State) || told.Letter != string(r.Letter) || told.Attempts != r.Attempt ||
 			told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries || told.Class != string(r.Class) {
-			a.fail(InvariantFold, "run %s: stored %s/%s/%d/%d/%d/%s, the receipts say %s/%s/%d/%d/%d/%s", r.ID,
+			a.fail(InvariantFold, at.of(r.ID), "run %s: stored %s/%s/%d/%d/%d/%s, the receipts say %s/%s/%d/%d/%d/%s", r.ID,
 				r.State, r.Letter, r.Attempt, r.BudgetSpent, r.Recoveries, r.Class,
 				told.State, told.Letter, told.Attempts, told.BudgetSpent, told.Recoveries, told.Class)
 		}
-		auditCalls(a, r, told)
+		auditCalls(a, at.of(r.ID), r, told)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
-			a.fail(InvariantBudgets, "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
+			a.fail(InvariantBudgets, at.of(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
 		deaths := 0
 		for _, at := range told.Attempt {
@@ -305,24 +337,24 @@ func auditRuns(a *Audit, runs []postgres.Snapshot, h receipts.History) {
 			}
 		}
 		if deaths > 1 || (r.State == background.DeadLettered) == told.DeadAt.IsZero() {
-			a.fail(InvariantLetters, "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
+			a.fail(InvariantLetters, at.of(r.ID), "run %s: state %s, %d deaths told", r.ID, r.State, deaths)
 		}
 	}
 	if h.UnknownOpen != runs[0].Run.UnknownOpen {
-		a.fail(InvariantFold, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+		a.fail(InvariantFold, at, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
 	}
 }
 
 // auditCalls compares the calls of a run that are stored as outstanding with its receipts.
-func auditCalls(a *Audit, r background.Run, told receipts.RunHistory) {
+func auditCalls(a *Audit, at site, r background.Run, told receipts.RunHistory) {
 	for _, attempt := range told.OutstandingCalls() {
 		if !slices.Contains(r.OutstandingCalls, attempt) {
-			a.fail(InvariantFold, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
+			a.fail(InvariantFold, at, "run %s: the call of attempt %d has not come back, and is not stored as outstanding", r.ID, attempt)
 		}
 	}
 	for _, attempt := range r.OutstandingCalls {
 		if !told.MayBeOut(attempt) {
-			a.fail(InvariantFold, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
+			a.fail(InvariantFold, at, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
 		}
 	}
 }

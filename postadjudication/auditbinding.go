@@ -84,10 +84,10 @@ func (t *said) submitted(e receipts.Entry) {
 
 // auditBinding compares a case and its runs with what the receipts say of the columns
 // that decide or that a list shows. A column of which they say nothing is not compared.
-func auditBinding(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
+func auditBinding(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Receipt) {
 	t, err := tell(rs)
 	if err != nil {
-		a.fail(InvariantFold, "case %s: %v", runs[0].Case.ID, err)
+		a.fail(InvariantFold, at, "case %s: %v", runs[0].Case.ID, err)
 		return
 	}
 	for i := range runs {
@@ -97,11 +97,11 @@ func auditBinding(a *Audit, runs []postgres.Snapshot, rs []receipts.Receipt) {
 			continue // the runs are counted elsewhere
 		}
 		for _, d := range run.differs(r) {
-			a.fail(InvariantFold, "run %s: %s", r.ID, d)
+			a.fail(InvariantFold, at.of(r.ID), "run %s: %s", r.ID, d)
 		}
 	}
 	for _, d := range t.differs(&runs[0].Case) {
-		a.fail(InvariantFold, "case %s: %s", runs[0].Case.ID, d)
+		a.fail(InvariantFold, at, "case %s: %s", runs[0].Case.ID, d)
 	}
 }
 

@@ -49,11 +49,7 @@ func (d *deskAudit) end(ctx context.Context, a *Audit) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
 	}
-	untold, err := d.service.journal.UntoldDesk(ctx, d.tenant)
-	if err == nil && !untold.IsZero() {
-		a.fail(InvariantFold, "letter %s of %s is held, marked or announced, and no receipt says so", untold, d.tenant)
-	}
-	return err
+	return d.service.journal.EachUntoldDesk(ctx, d.tenant, a.found(InvariantFold, d.tenant))
 }
 
 // compare compares what was noted. A desk that seems wrong is read again with its
@@ -80,7 +76,7 @@ func (d *deskAudit) compare(ctx context.Context, a *Audit) error {
 			return err
 		}
 		if !sameDesk(now[run], then[run]) {
-			a.fail(InvariantFold, "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, deskWords(now[run]), deskWords(then[run]))
+			a.fail(InvariantFold, site{tenant: d.tenant, kase: d.cases[run], run: run}, "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, deskWords(now[run]), deskWords(then[run]))
 		}
 	}
 	clear(d.told)

@@ -38,15 +38,15 @@ func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error 
 		}
 		switch {
 		case !known || t.madeReceipt == "":
-			a.fail(InvariantFold, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
+			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
 		case keyWords(*k) != t.made || k.CreatedBy != t.madeBy || !k.CreatedAt.Equal(t.madeAt):
-			a.fail(InvariantFold, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyWords(*k), k.CreatedBy, t.madeReceipt, t.made, t.madeBy)
+			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyWords(*k), k.CreatedBy, t.madeReceipt, t.made, t.madeBy)
 		case (k.RevokedAt != nil) != (t.goneReceipt != "") || k.RevokedBy != t.goneBy || !revokedAt.Equal(t.goneAt):
-			a.fail(InvariantFold, "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.goneReceipt != "", t.goneBy)
+			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.goneReceipt != "", t.goneBy)
 		}
 	}
 	for prefix, t := range told {
-		a.fail(InvariantFold, "the access key %s of %s was made by receipt %s, and is not there", prefix, tenant, t.madeReceipt)
+		a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s was made by receipt %s, and is not there", prefix, tenant, t.madeReceipt)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // auditPolicies checks that each policy that was set is what the receipt of its
@@ -19,7 +20,7 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 			return err
 		}
 		if len(trail) == 0 {
-			a.fail(InvariantFold, "the policy of family %s of %s is at version %d, of which there is no receipt", p.Family, tenant, p.Version)
+			a.fail(InvariantFold, site{tenant: tenant, kase: p.Case}, "the policy of family %s of %s is at version %d, of which there is no receipt", p.Family, tenant, p.Version)
 			continue
 		}
 		told, err := trail[0].Payload()
@@ -27,7 +28,7 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 			return err
 		}
 		if told.Policy != p.Text() || told.Family != p.Family {
-			a.fail(InvariantFold, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Text(), told.Policy)
+			a.fail(InvariantFold, site{tenant: tenant, kase: p.Case}, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Text(), told.Policy)
 		}
 	}
 	return nil
@@ -35,19 +36,11 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 
 // auditHandlers checks that letters and their handlers' runs tell of each other.
 func (s *Service) auditHandlers(ctx context.Context, a *Audit, tenant string) error {
-	letter, err := s.journal.Misled(ctx, tenant)
-	if err == nil && !letter.IsZero() {
-		a.fail(InvariantLetters, "run %s and the run that is said to handle its letter do not tell of each other", letter)
-	}
-	return err
+	return s.journal.EachMisled(ctx, tenant, a.found(InvariantLetters, tenant))
 }
 
-// auditList checks that the list of letters shows each dead letter, as it is, and nothing
-// else: what is not in it, nobody sees.
-func (s *Service) auditList(ctx context.Context, a *Audit, tenant string) error {
-	what, err := s.journal.Unlisted(ctx, tenant)
-	if err == nil && what != "" {
-		a.fail(InvariantLetters, "%s", what)
-	}
-	return err
+// auditList checks that the list of letters shows each dead letter, or each of one case, as
+// it is, and nothing else: what is not in it, nobody sees.
+func (s *Service) auditList(ctx context.Context, a *Audit, tenant string, kase receipts.CaseID) error {
+	return s.journal.EachUnlisted(ctx, tenant, kase, a.found(InvariantLetters, tenant))
 }

@@ -1,6 +1,10 @@
 package postadjudication
 
-import "context"
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
 
 // auditOrder checks the order of events: no number is missing or given twice, and
 // every receipt has exactly one place, behind the earlier ones of its case. As each
@@ -10,20 +14,18 @@ import "context"
 //
 // The database compares, each tenant as of one moment: no list is kept here.
 func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string) error {
-	gap, err := s.journal.Gap(ctx)
+	err := s.journal.EachGap(ctx, func(at int64) {
+		a.fail(InvariantOrder, site{}, "the order of events has a gap or an overlap before number %d", at)
+	})
 	if err != nil {
 		return err
 	}
-	if gap != 0 {
-		a.fail(InvariantLetters, "the order of events has a gap or an overlap before number %d", gap)
-	}
 	for _, tenant := range tenants {
-		what, err := s.journal.Misplaced(ctx, tenant)
+		err := s.journal.EachMisplaced(ctx, tenant, func(at postgres.Place, what string) {
+			a.fail(InvariantOrder, site{tenant: tenant, kase: at.Case}.at(at.Seq), "%s", what)
+		})
 		if err != nil {
 			return err
-		}
-		if what != "" {
-			a.fail(InvariantLetters, "%s", what)
 		}
 	}
 	return nil

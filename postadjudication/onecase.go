@@ -2,8 +2,10 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -23,8 +25,10 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 	return s.caseStatus(ctx, tenant, all)
 }
 
-// AuditCase reads the trail of one case of a tenant at one moment, and checks it
-// against the stored state. ErrNotFound when the tenant has none such.
+// AuditCase reads the trail of one case of a tenant at one moment, and checks it against
+// the stored state: chain, fold and what binds it, what people said of its letters, how the
+// list of letters shows them, and the sums of its escrow. Its places in the order of events
+// are not looked at. ErrNotFound when the tenant has none such.
 func (s *Service) AuditCase(ctx context.Context, tenant string, id background.CaseID) (*Audit, error) {
 	if tenant == "" {
 		return nil, ErrNotFound
@@ -34,7 +38,8 @@ func (s *Service) AuditCase(ctx context.Context, tenant string, id background.Ca
 	case err != nil:
 		return nil, err
 	case len(runs) > 0:
-		return auditCase(runs, trail), nil
+		a := auditCase(runs, trail)
+		return a, s.auditAround(ctx, a, tenant, runs[0].Case, trail)
 	}
 	stored, trail, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
 	switch {
@@ -43,7 +48,23 @@ func (s *Service) AuditCase(ctx context.Context, tenant string, id background.Ca
 	case !found:
 		return nil, ErrNotFound
 	}
-	a := &Audit{Broken: map[string]string{}, Heads: map[receipts.CaseID]receipts.Head{}}
-	a.operations(id, stored, trail)
+	a := newAudit()
+	a.operations(tenant, id, stored, trail)
 	return a, nil
+}
+
+// auditAround checks what depends on a case elsewhere.
+func (s *Service) auditAround(ctx context.Context, a *Audit, tenant string, c postgres.Case, trail []receipts.Receipt) error {
+	desks := s.newDeskAudit(tenant)
+	if err := desks.note(ctx, a, trail); err != nil {
+		return err
+	}
+	if err := errors.Join(desks.compare(ctx, a), s.auditList(ctx, a, tenant, c.ID)); err != nil || c.Escrow == 0 {
+		return err
+	}
+	e, sum, err := s.journal.EscrowAtOnce(ctx, tenant, c.Reference)
+	if err != nil {
+		return err
+	}
+	return s.auditEscrow(ctx, a, tenant, e, sum)
 }

@@ -50,6 +50,29 @@ func (v Verifier) Verify(c CaseID, rs []Receipt) (Head, error) {
 	return k.head, nil
 }
 
+// VerifyAll is Verify that goes on behind what is broken, as if it were not: it gives everything that is
+// broken, in order, the head of the receipts before the first of that, and the head that the last receipt
+// claims to be. The two are the same where nothing is broken.
+func (v Verifier) VerifyAll(c CaseID, rs []Receipt) (sound, end Head, broken []*Broken) {
+	k := v.begin(c)
+	sound = k.head
+	for _, r := range rs {
+		if err := k.add(r); err != nil {
+			broken = append(broken, err)
+			if r.Case == c {
+				k.tenant, k.head = r.Tenant, Head{Seq: r.Seq, Link: r.Link}
+			}
+		}
+		if len(broken) == 0 {
+			sound = k.head
+		}
+	}
+	if err := k.end(); err != nil {
+		broken = append(broken, err)
+	}
+	return sound, k.head, broken
+}
+
 // Stream is Verify over any number of cases, ordered by case (as bytes, which is also the order of their
 // text) and sequence, in memory for one. It gives each case's head when the case is complete, or one *Broken
 // for it, and goes on with the next; at the end a *Broken for each expected case that never came. An error of
@@ -111,7 +134,7 @@ type checker struct {
 	tenant   string
 	head     Head
 	expected *Head
-	broken   error // the first thing found wrong; kept by Stream
+	broken   *Broken // the first thing found wrong; kept by Stream
 }
 
 func (v Verifier) begin(c CaseID) *checker {
@@ -122,7 +145,7 @@ func (v Verifier) begin(c CaseID) *checker {
 	return k
 }
 
-func (k *checker) add(r Receipt) error {
+func (k *checker) add(r Receipt) *Broken {
 	seq := k.head.Seq + 1
 	if r.Case != k.id {
 		return k.wrong(seq, "receipt of case "+r.Case.String())
@@ -149,14 +172,14 @@ func (k *checker) add(r Receipt) error {
 }
 
 // passExpected compares at the one sequence where an earlier head was noted.
-func (k *checker) passExpected() error {
+func (k *checker) passExpected() *Broken {
 	if k.expected != nil && k.expected.Seq == k.head.Seq && k.expected.Link != k.head.Link {
 		return k.wrong(k.head.Seq, "link differs from the expected head")
 	}
 	return nil
 }
 
-func (k *checker) end() error {
+func (k *checker) end() *Broken {
 	if k.expected != nil && k.head.Seq < k.expected.Seq {
 		what := fmt.Sprintf("missing, and all up to the expected %d", k.expected.Seq)
 		return k.wrong(k.head.Seq+1, what)
@@ -177,7 +200,7 @@ func (k *checker) report(yield func(CaseHead, error) bool) bool {
 	return yield(CaseHead{Case: k.id, Head: k.head}, nil)
 }
 
-func (k *checker) wrong(seq int64, what string) error {
+func (k *checker) wrong(seq int64, what string) *Broken {
 	return &Broken{Case: k.id, Seq: seq, What: what}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // invariantHeads is what a file of heads adds to an audit.
@@ -18,38 +20,38 @@ const invariantHeads = "no trail is cut off or rewritten before its expected hea
 
 // verification is the answer of receipts verify.
 type verification struct {
-	OK         bool              `json:"ok"`
-	Cases      int               `json:"cases"`
-	Runs       int               `json:"runs"`
-	Receipts   int64             `json:"receipts"`
-	Chains     int               `json:"chains_verified"`
-	Expected   int               `json:"heads_compared"`
-	Invariants map[string]string `json:"invariants"` // name -> "ok" or what broke it
+	OK         bool                     `json:"ok"`
+	Cases      int                      `json:"cases"`
+	Runs       int                      `json:"runs"`
+	Receipts   int64                    `json:"receipts"`
+	Chains     int                      `json:"chains_verified"`
+	Expected   int                      `json:"heads_compared"`
+	Invariants map[string]string        `json:"invariants"` // name -> "ok" or the first thing that broke it
+	Breaks     []postadjudication.Break `json:"breaks"`
+	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
 }
 
 // auditing says what is to be checked.
 type auditing struct {
-	options          app.Options
-	tenant           string
-	all              bool
-	heads, saveHeads string
+	options           app.Options
+	tenant            string
+	all               bool
+	kase, transaction string // one case
+	heads, saveHeads  string
 }
 
 func (c *command) receiptsVerify() *cobra.Command {
 	var a auditing
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: exactly(),
-		Long: `Check every chain of receipts, and that the stored state is what they tell. A chain
-that is cut off at its end still verifies by itself: keep its head elsewhere by
---save-heads, and compare by --heads later. Exit code 1 when something is broken.`,
+		Long: `Check every chain of receipts, and that the stored state is what they tell, and list
+everything that is broken. A chain that is cut off at its end still verifies by itself:
+keep its head elsewhere by --save-heads, and compare by --heads later. --case and
+--transaction check one case alone: its chain, its state, its escrow's sums and how the
+list of letters shows it. Exit code 1 when something is broken.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case a.tenant == "" && !a.all:
-				return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
-			case a.tenant != "" && a.all:
-				return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
-			case a.heads != "" && a.all:
-				return usage(cmd, errors.New("--heads is about one tenant: name it by --tenant"))
+			if err := a.check(); err != nil {
+				return usage(cmd, err)
 			}
 			return c.verify(cmd.Context(), a)
 		},
@@ -58,9 +60,32 @@ that is cut off at its end still verifies by itself: keep its head elsewhere by
 	a.options.BindLook(f)
 	f.StringVar(&a.tenant, "tenant", "", "whose")
 	f.BoolVar(&a.all, "all-tenants", false, "everybody's")
+	f.StringVar(&a.kase, "case", "", "only this case, by its id")
+	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
 	return cmd
+}
+
+// one reports whether a single case is to be checked.
+func (a *auditing) one() bool { return a.kase != "" || a.transaction != "" }
+
+func (a *auditing) check() error {
+	switch {
+	case a.tenant == "" && !a.all:
+		return errors.New("--tenant is missing (or say --all-tenants)")
+	case a.tenant != "" && a.all:
+		return errors.New("--tenant and --all-tenants exclude each other")
+	case a.heads != "" && a.all:
+		return errors.New("--heads is about one tenant: name it by --tenant")
+	case a.kase != "" && a.transaction != "":
+		return errors.New("name the case by one of --case and --transaction")
+	case a.one() && a.all:
+		return errors.New("a case is one tenant's: name it by --tenant")
+	case a.one() && a.saveHeads != "":
+		return errors.New("--save-heads notes the heads of all cases, so that it is not for one of them")
+	}
+	return nil
 }
 
 func (c *command) verify(ctx context.Context, a auditing) (err error) {
@@ -77,26 +102,22 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	var tenants []string
-	if !a.all {
-		tenants = []string{a.tenant}
-	}
-	audit, err := service.Audit(ctx, tenants...)
+	audit, err := c.audit(ctx, service, a, expected)
 	if err != nil {
 		return err
 	}
-	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains, Invariants: map[string]string{}}
+	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
+		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll}
 	names := slices.Clone(postadjudication.Invariants)
 	for _, name := range names {
 		v.Invariants[name] = audit.Verdict(name)
 	}
 	if a.heads != "" {
-		verdict, err := compareHeads(ctx, service, a.tenant, expected, audit.Heads)
+		broken, err := compareHeads(ctx, service, a.tenant, expected, audit)
 		if err != nil {
 			return err
 		}
-		v.Expected, v.Invariants[invariantHeads] = len(expected), verdict
-		v.OK = v.OK && verdict == "ok"
+		v.heads(len(expected), broken)
 		names = append(names, invariantHeads)
 	}
 	if v.OK && a.saveHeads != "" {
@@ -118,6 +139,47 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	return err
 }
 
+// audit checks what is asked for. Of noted heads, it leaves those of the case that is.
+func (c *command) audit(ctx context.Context, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
+	if a.one() {
+		l := listing{tenant: a.tenant, transaction: a.transaction, kase: a.kase}
+		kase, _, err := l.resolve(ctx, service)
+		if err != nil {
+			return nil, missing(err, a.tenant, l.name())
+		}
+		for other := range expected {
+			if other != kase {
+				delete(expected, other)
+			}
+		}
+		audit, err := service.AuditCase(ctx, a.tenant, kase)
+		return audit, missing(err, a.tenant, l.name())
+	}
+	var tenants []string
+	if !a.all {
+		tenants = []string{a.tenant}
+	}
+	q := postadjudication.AuditQuery{Tenants: tenants}
+	bar := &screen.Stages{}
+	if !c.json {
+		bar = screen.NewStages(c.Err)
+		q.Progress = bar.At
+	}
+	audit, err := service.AuditAll(ctx, q)
+	return audit, errors.Join(err, bar.End())
+}
+
+// heads adds what comparing noted heads has found.
+func (v *verification) heads(compared int, broken []postadjudication.Break) {
+	v.Expected, v.Invariants[invariantHeads] = compared, "ok"
+	if len(broken) == 0 {
+		return
+	}
+	v.OK, v.Invariants[invariantHeads] = false, broken[0].What
+	v.InAll += len(broken)
+	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
+}
+
 func (v verification) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
@@ -132,9 +194,30 @@ func (v verification) show(s *screen.Screen, names []string) error {
 	}
 	s.Table([]screen.Column{{Name: ""}, {Name: "Invariant", Wraps: true}}, rows)
 	for _, name := range names {
-		if v.Invariants[name] != "ok" {
-			s.Text("%s %s: %s", s.Bad("broken:"), name, v.Invariants[name])
-		}
+		v.showBreaks(s, name)
+	}
+	if more := v.InAll - len(v.Breaks); more > 0 {
+		s.Text("%s more are not listed.", fmt.Sprint(more))
 	}
 	return s.Err()
+}
+
+// showBreaks lists what broke an invariant.
+func (v verification) showBreaks(s *screen.Screen, name string) {
+	var rows [][]string
+	for _, b := range v.Breaks {
+		if b.Invariant != name {
+			continue
+		}
+		kase := ""
+		if !b.Case.IsZero() {
+			kase = b.Case.String()
+		}
+		rows = append(rows, []string{b.Tenant, kase, b.What})
+	}
+	if len(rows) == 0 {
+		return
+	}
+	s.Title("Broken: %s", name)
+	s.Table([]screen.Column{{Name: "Tenant", Spare: true}, {Name: "Case", Spare: true}, {Name: "What", Wraps: true}}, rows)
 }

@@ -85,22 +85,17 @@ func wholeTrail(ctx context.Context, tx *sqlx.Tx, tenant string, id receipts.Cas
 	return out, nil
 }
 
-const untoldDeskSQL = `SELECT k.run_id FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
-WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[])) LIMIT 1`
+const untoldDeskSQL = `SELECT r.case_id, k.run_id, 'letter ' || k.run_id || ' of ' || $1::text || ' is held, marked or announced, and no receipt says so'
+FROM recourse.desk k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
+WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
-// UntoldDesk finds a desk of a tenant of which no receipt tells; the zero run when there
-// is none.
-func (j *Journal) UntoldDesk(ctx context.Context, tenant string) (background.RunID, error) {
+// EachUntoldDesk gives the desks of a tenant of which no receipt tells.
+func (j *Journal) EachUntoldDesk(ctx context.Context, tenant string, take func(Found)) error {
 	subtypes := make(pq.StringArray, len(DeskReceipts))
 	for i, s := range DeskReceipts {
 		subtypes[i] = string(s)
 	}
-	var run uuid.UUID
-	err := j.reads.QueryRowContext(ctx, untoldDeskSQL, tenant, subtypes).Scan(&run)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return background.RunID{}, unavailable(err)
-	}
-	return background.RunID(run), nil
+	return j.eachFound(ctx, take, untoldDeskSQL, tenant, subtypes)
 }
 
 // KeysAtOnce reads the keys of a tenant, and the receipts of its register of keys, as

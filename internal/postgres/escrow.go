@@ -112,10 +112,11 @@ func (j *Journal) Escrows(ctx context.Context, tenant string) ([]Escrow, error) 
 	return out, err
 }
 
-// EscrowSums reads, at one moment, what an escrow has committed and what its cases
-// add up to.
-func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
-	err = j.reads.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
-		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
-	return committed, sum, err
+// EscrowAtOnce reads, at one moment, an escrow of a tenant and what its cases add up to.
+func (j *Journal) EscrowAtOnce(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
+	err = j.reads.QueryRowContext(ctx, `SELECT e.tenant, e.reference, e.currency, e.held, e.committed, e.open, e.breached,
+		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
+		Scan(&e.Tenant, &e.Reference, &e.Currency, &e.Held, &e.Committed, &e.Open, &e.Breached, &sum)
+	return e, sum, maybeUnavailable(err)
 }

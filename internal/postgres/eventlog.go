@@ -3,8 +3,9 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -68,44 +69,49 @@ WITH places AS (
 ), placed AS (
   SELECT t.*, lag(t.number, 1, 0::bigint) OVER (PARTITION BY t.case_id ORDER BY t.seq) AS before FROM told t
 )
-SELECT coalesce(p.case_id, r.case_id)::text || '.' || coalesce(p.seq, r.seq), coalesce(r.subtype, ''), coalesce(p.times, 0), coalesce(p.number < p.before, false)
+SELECT coalesce(p.case_id, r.case_id), coalesce(p.seq, r.seq), coalesce(r.subtype, ''), coalesce(p.times, 0), coalesce(p.number < p.before, false)
 FROM placed p FULL JOIN (SELECT case_id, seq, subtype FROM recourse.receipts WHERE tenant = $1) r ON r.case_id = p.case_id AND r.seq = p.seq
 WHERE r.seq IS NULL OR p.times IS DISTINCT FROM 1 OR p.number < p.before
-ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST LIMIT 1`
+ORDER BY (r.subtype = 'dead-lettered') DESC NULLS LAST, 1, 2`
 
-// Misplaced finds a receipt of the tenant, a dead letter's if there is one, that
-// does not have exactly one place in the order of events, or has it before that of
-// an earlier receipt of its case; what says which. It is empty when there is none.
-func (j *Journal) Misplaced(ctx context.Context, tenant string) (what string, err error) {
-	var id, subtype string
-	var times int64
-	var early bool
-	err = j.reads.QueryRowContext(ctx, misplacedSQL, tenant).Scan(&id, &subtype, &times, &early)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return "", nil
-	case err != nil:
-		return "", unavailable(err)
-	case subtype == "":
-		return fmt.Sprintf("the order of events tells of receipt %s, and there is none", id), nil
-	case early:
-		return fmt.Sprintf("receipt %s (%s) comes before an earlier one of its case in the order of events", id, subtype), nil
-	}
-	return fmt.Sprintf("receipt %s (%s) has %d places in the order of events", id, subtype, times), nil
+// EachMisplaced gives the receipts of the tenant, those of deaths first, that do not have
+// exactly one place in the order of events, or have it before that of an earlier receipt of
+// their case, and the places of receipts that there are not.
+func (j *Journal) EachMisplaced(ctx context.Context, tenant string, take func(at Place, what string)) error {
+	return j.eachRow(ctx, func(rows *sql.Rows) error {
+		var kase uuid.UUID
+		var seq, times int64
+		var subtype string
+		var early bool
+		if err := rows.Scan(&kase, &seq, &subtype, &times, &early); err != nil {
+			return err
+		}
+		at := Place{receipts.CaseID(kase), seq}
+		id := receipts.Receipt{Case: at.Case, Seq: seq}.ID()
+		switch {
+		case subtype == "":
+			take(at, fmt.Sprintf("the order of events tells of receipt %s, and there is none", id))
+		case early:
+			take(at, fmt.Sprintf("receipt %s (%s) comes before an earlier one of its case in the order of events", id, subtype))
+		default:
+			take(at, fmt.Sprintf("receipt %s (%s) has %d places in the order of events", id, subtype, times))
+		}
+		return nil
+	}, misplacedSQL, tenant)
 }
 
 const gapSQL = `SELECT last FROM (SELECT last, last - cardinality(seqs) - lag(last, 1, 0::bigint) OVER (ORDER BY last) AS gap FROM recourse.event_log) g
-WHERE gap <> 0 ORDER BY last LIMIT 1`
+WHERE gap <> 0 ORDER BY last`
 
-// Gap finds a place in the order of events before which numbers are missing or
-// given twice; 0 when there is none.
-func (j *Journal) Gap(ctx context.Context) (at int64, err error) {
-	err = j.reads.QueryRowContext(ctx, gapSQL).Scan(&at)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	return at, nil
+// EachGap gives the places in the order of events before which numbers are missing or
+// given twice.
+func (j *Journal) EachGap(ctx context.Context, take func(at int64)) error {
+	return j.eachRow(ctx, func(rows *sql.Rows) error {
+		var at int64
+		if err := rows.Scan(&at); err != nil {
+			return err
+		}
+		take(at)
+		return nil
+	}, gapSQL)
 }

@@ -77,3 +77,9 @@ func (j *Journal) ShapesLeft(ctx context.Context, tenant string, f LetterFilter)
 
 // Compare tells which of two places comes first.
 func (o LetterOrder) Compare(a, b LetterPlace) int { return o.compare(a, b) }
+
+// EscrowSums is what an escrow has committed and what its cases add up to.
+func (j *Journal) EscrowSums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
+	e, sum, err := j.EscrowAtOnce(ctx, tenant, reference)
+	return e.Committed, sum, err
+}

@@ -57,21 +57,15 @@ func (j *Journal) Handlers(ctx context.Context, tenant string, letters []backgro
 }
 
 const misledSQL = `
-SELECT h.letter FROM recourse.handlers h
+SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not tell of each other' FROM recourse.handlers h
   LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
   LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
 WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
   SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
-    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))
-LIMIT 1`
+    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
 
-// Misled finds a letter of a tenant that does not tell of its handler, or whose
-// handler does not tell of it; the zero id when there is none.
-func (j *Journal) Misled(ctx context.Context, tenant string) (background.RunID, error) {
-	var found uuid.UUID
-	err := j.reads.QueryRowContext(ctx, misledSQL, tenant).Scan(&found)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return background.RunID{}, unavailable(err)
-	}
-	return background.RunID(found), nil
+// EachMisled gives the letters of a tenant that do not tell of their handler, or whose
+// handler does not tell of them.
+func (j *Journal) EachMisled(ctx context.Context, tenant string, take func(Found)) error {
+	return j.eachFound(ctx, take, misledSQL, tenant)
 }

@@ -40,6 +40,7 @@ func (d *Demo) judge(ctx context.Context, accepted int, e *evidence, audit *post
 		postadjudication.InvariantAccounted: count(audit.Cases, "case"), postadjudication.InvariantBudgets: count(audit.Runs, "run"),
 		postadjudication.InvariantLetters: count(e.places()[placeLetter], "letter"), postadjudication.InvariantChains: count(audit.Chains, "chain"),
 		postadjudication.InvariantFold: count(int(audit.Receipts), "receipt"), postadjudication.InvariantEscrows: count(audit.Cases, "case"),
+		postadjudication.InvariantOrder: count(int(audit.Receipts), "receipt"),
 	}
 	for _, name := range postadjudication.Invariants {
 		out = append(out, Invariant{name, checked[name], audit.Verdict(name)})

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,4 +53,41 @@ func (p *Progress) End() error {
 		return nil
 	}
 	return p.bar.Finish()
+}
+
+// Stages shows how far work of several parts is. On anything but a terminal it shows
+// nothing; nor does its zero value.
+type Stages struct {
+	out  io.Writer
+	bar  *Progress
+	part string
+	err  error // the first: a bar that can't be drawn ends no work
+}
+
+// NewStages begins no bar yet.
+func NewStages(out io.Writer) *Stages { return &Stages{out: out} }
+
+// At says which part is worked on, and how much of all is done.
+func (p *Stages) At(part string, done, of int) {
+	if p.bar == nil {
+		p.bar, p.part = NewProgress(p.out, part, max(of, 1)), part
+	}
+	if p.bar.bar == nil {
+		return
+	}
+	if part != p.part {
+		p.bar.bar.Describe(part)
+		p.part = part
+	}
+	if err := p.bar.bar.Set(min(done, of)); p.err == nil {
+		p.err = err
+	}
+}
+
+// End takes the bar away, and tells what was wrong with it.
+func (p *Stages) End() error {
+	if p.bar == nil {
+		return nil
+	}
+	return errors.Join(p.err, p.bar.End())
 }

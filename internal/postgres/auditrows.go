@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Found is one thing that an audit found wrong in the database: what it is about, as far
+// as that is known, and what is wrong.
+type Found struct {
+	Case receipts.CaseID
+	Run  receipts.RunID
+	What string
+}
+
+// eachFound gives what a query finds: case, run and words, of which the first two may be
+// NULL. All is seen at one moment, and nothing is kept.
+func (j *Journal) eachFound(ctx context.Context, take func(Found), query string, args ...any) error {
+	return j.eachRow(ctx, func(rows *sql.Rows) error {
+		var kase, run uuid.NullUUID
+		var f Found
+		if err := rows.Scan(&kase, &run, &f.What); err != nil {
+			return err
+		}
+		f.Case, f.Run = receipts.CaseID(kase.UUID), receipts.RunID(run.UUID)
+		take(f)
+		return nil
+	}, query, args...)
+}
+
+// eachRow reads the rows of a query one by one.
+func (j *Journal) eachRow(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := j.reads.QueryContext(ctx, query, args...)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return unavailable(err)
+		}
+	}
+	return maybeUnavailable(rows.Err())
+}
+
+// CountCases counts the cases of tenants.
+func (j *Journal) CountCases(ctx context.Context, tenants []string) (n int, err error) {
+	err = j.reads.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
+	return n, maybeUnavailable(err)
+}
+
+// only is a parameter that selects one case, or none of them in particular.
+func only(id receipts.CaseID) *string {
+	if id.IsZero() {
+		return nil
+	}
+	s := id.String()
+	return &s
+}

@@ -1,0 +1,158 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Everything that is broken is told, with whose it is, which case and which run, and not
+// the first of each kind alone.
+func TestTheAuditListsEveryBreak(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	var dead [4]Submitted
+	for n := range dead {
+		dead[n] = r.dead(n, func(Call) Answer { return refused() })
+	}
+	r.sound()
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.journal.DrainLetters(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.stopWork()
+	of := func(n int) string { return ` = '` + dead[n].Run.String() + `'` }
+	caseOf := func(n int) string { return `(SELECT case_id FROM recourse.runs WHERE id` + of(n) + `)` }
+	testkit.Tamper(t, r.db,
+		`UPDATE recourse.runs SET queue = 'nobody', reason = 'framed' WHERE id`+of(0), `UPDATE recourse.runs SET queue = 'nobody' WHERE id`+of(1),
+		`DELETE FROM recourse.letters WHERE run_id`+of(2), `UPDATE recourse.letters SET attempts = 9 WHERE run_id`+of(3),
+		`UPDATE recourse.receipts SET body = replace(body, '"txr_3', '"TXR_3') WHERE seq IN (1, 2) AND case_id = `+caseOf(3),
+		`DELETE FROM recourse.event_log WHERE last IN (2, 3)`)
+	a, err := r.Audit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(invariant string, run Submitted, what string) (n int) {
+		for _, b := range a.Breaks {
+			if b.Invariant == invariant && b.Run == run.Run && strings.Contains(b.What, what) {
+				if b.Tenant != "acme" || b.Case.IsZero() {
+					t.Errorf("whose is %+v?", b)
+				}
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		invariant string
+		run       Submitted
+		what      string
+	}{
+		{InvariantFold, dead[0], "queue"}, {InvariantFold, dead[0], "stored reason"}, {InvariantFold, dead[1], "queue"},
+		{InvariantLetters, dead[2], "is not in the list"}, {InvariantLetters, dead[3], "other columns"}, {InvariantLetters, dead[0], "other columns"},
+	} {
+		if n := told(c.invariant, c.run, c.what); n != 1 {
+			t.Errorf("%s of run %s is told %d times: %+v", c.what, c.run.Run, n, a.Breaks)
+		}
+	}
+	broken, gaps := 0, 0
+	for _, b := range a.Breaks {
+		switch {
+		case b.Invariant == InvariantChains && b.Receipt == fmt.Sprintf("%s.1", b.Case) && strings.Contains(b.What, ".1: link does not follow"):
+			broken++
+		case b.Invariant == InvariantOrder && strings.Contains(b.What, "gap"):
+			gaps++
+		}
+	}
+	if broken != 1 || gaps != 1 || a.InAll != len(a.Breaks) || a.Unlisted() != 0 {
+		t.Errorf("%d broken receipts, %d gaps, %d of %d breaks: %+v", broken, gaps, len(a.Breaks), a.InAll, a.Breaks)
+	}
+}
+
+// What is beyond what is kept is counted, also where it comes from the audit of a case.
+func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
+	t.Parallel()
+	one, all := newAudit(), newAudit()
+	for n := range MaxBreaks + 7 {
+		one.fail(InvariantFold, site{tenant: "acme"}, "break %d", n)
+	}
+	all.fail(InvariantFold, site{}, "the first")
+	all.add(one)
+	if len(all.Breaks) != MaxBreaks || all.InAll != MaxBreaks+8 || all.Unlisted() != 8 || all.Verdict(InvariantFold) != "the first" {
+		t.Errorf("%d kept of %d, %s", len(all.Breaks), all.InAll, all.Verdict(InvariantFold))
+	}
+}
+
+// How far an audit has got is told as cases, of all of them.
+func TestAnAuditTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const cases = 2*auditEvery + 1
+	for n := range cases {
+		r.mustSubmit(release(n))
+	}
+	told := map[string][]int{}
+	_, err := r.AuditAll(context.Background(), AuditQuery{Progress: func(part string, done, of int) {
+		if of != cases {
+			t.Errorf("%s: of %d", part, of)
+		}
+		told[part] = append(told[part], done)
+	}})
+	if err != nil || fmt.Sprint(told["cases"]) != fmt.Sprint([]int{auditEvery, 2 * auditEvery}) || fmt.Sprint(told["the order of events"]) != fmt.Sprint([]int{cases}) {
+		t.Errorf("%v, %v", told, err)
+	}
+}
+
+// One case can be audited alone: what is wrong elsewhere is not looked at, what is wrong
+// around it is.
+func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	mine, other := r.dead(1, func(Call) Answer { return refused() }), r.dead(2, func(Call) Answer { return refused() })
+	if _, err := r.Hold(ctx, "acme", mine.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	r.sound()
+	if err := r.journal.DrainLetters(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.stopWork()
+	audit := func() *Audit {
+		t.Helper()
+		s, err := r.Status(ctx, "acme", mine.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := r.AuditCase(ctx, "acme", s.Case)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+other.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_2'`)
+	if a := audit(); !a.OK() || a.Chains != 1 || a.Cases != 1 {
+		t.Errorf("%+v", a.Breaks)
+	}
+	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+mine.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`,
+		`UPDATE recourse.desk SET hold_reason = 'other' WHERE run_id = '`+mine.Run.String()+`'`)
+	a := audit()
+	for invariant, word := range map[string]string{InvariantLetters: "is not in the list", InvariantEscrows: "escrow esc_1 of acme", InvariantFold: "letter " + mine.Run.String()} {
+		if !strings.Contains(a.Verdict(invariant), word) {
+			t.Errorf("%s: %s", invariant, a.Verdict(invariant))
+		}
+	}
+	if len(a.Breaks) != 3 {
+		t.Errorf("%+v", a.Breaks)
+	}
+	if _, err := r.AuditCase(ctx, "bank", receipts.CaseID(a.Breaks[0].Case)); err == nil {
+		t.Error("another tenant audited it")
+	}
+}
