@@ -38,6 +38,8 @@ const (
 	RunPurged       EventType = "run.purged"
 	EscrowBreached  EventType = "escrow.breached"
 	LetterExpiring  EventType = "letter.expiring"
+	RunFreed        EventType = "run.reservation_freed"
+	PlanBrokeGlass  EventType = "plan.break_glass"
 )
 
 // Node names the one node that every run has: the call of its executor.
@@ -74,6 +76,12 @@ type EventData struct {
 	Excess    int64  `json:"excess,omitempty"`  // committed beyond what the escrow holds
 
 	ExpiresAt time.Time `json:"expiresAt,omitzero"` // when the retention of the letter ends
+
+	Freed    int64  `json:"freed,omitempty"`    // in the minor unit of the case's currency
+	PlanID   string `json:"planId,omitempty"`   // the bulk plan
+	Action   string `json:"action,omitempty"`   // what it does
+	Actor    string `json:"actor,omitempty"`    // who let it run
+	Incident string `json:"incident,omitempty"` // for which one person let it run who needs a second one
 }
 
 // EventError is an error as made public.
@@ -109,6 +117,8 @@ const MostEvents = 3
 //	purged                 run.purged        likewise
 //	retention-ending       letter.expiring   {runId, expiresAt}
 //	conservation-breach    escrow.breached   {runId?, excess}
+//	reservation-freed      run.reservation_freed {runId, freed, reason, reference, settlementStatus?}
+//	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person let it run who needs a second one
 //	all others             none: they are for the trail alone
 //
 // A run has exactly one of run.completed, run.failed and run.cancelled, and after
@@ -157,6 +167,10 @@ func (l *eventList) tell(p Payload) {
 		l.add(RunCancelled, EventData{Reason: p.Reason, CancelledBy: l.receipt.Actor, SettlementStatus: status(p)})
 	case ConservationBreach:
 		l.add(EscrowBreached, EventData{Excess: p.Excess})
+	case BulkChanged:
+		if p.BreakGlass != "" {
+			l.add(PlanBrokeGlass, EventData{PlanID: p.Bulk, Action: p.AskedFor, Actor: l.receipt.Actor, Reason: p.Reason, Incident: p.BreakGlass})
+		}
 	default:
 		l.afterTheEnd(p)
 	}
@@ -193,6 +207,8 @@ func (l *eventList) afterTheEnd(p Payload) {
 		l.add(RunSuperseded, EventData{})
 	case RetentionExpired, Purged:
 		l.add(RunPurged, EventData{Reason: p.Reason})
+	case ReservationFreed:
+		l.add(RunFreed, EventData{Freed: p.Freed, Reason: p.Reason, Reference: p.FindingReference, SettlementStatus: status(p)})
 	case RetentionEnding:
 		l.add(LetterExpiring, EventData{ExpiresAt: p.ExpiresAt})
 	}

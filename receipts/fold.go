@@ -72,7 +72,7 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 	switch e.Subtype {
 	case Submitted:
 		return f.submitted(e)
-	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged:
+	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged:
 		return nil // may speak of a run that never was, or of none
 	}
 	run := f.runs[e.Run]
@@ -112,6 +112,8 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 		return run.close(LetterSuperseded)
 	case Purged, RetentionExpired:
 		return run.close(LetterPurged)
+	case ReservationFreed:
+		return f.freed(run)
 	}
 	return nil // replayed, holds, marks, a warning and a breach change no state
 }
@@ -249,6 +251,20 @@ func (r *RunHistory) cancelAsked(e Entry) error {
 		return errors.New("a cancel is asked for while the run is " + r.State)
 	}
 	r.CancelAsked, r.CancelBy, r.CancelFor = true, e.Actor, e.Payload.Reason
+	return nil
+}
+
+// freed applies what frees the reservation of a run that died: it will not be carried out, so that an open
+// letter has nothing to wait for. A letter that was closed before stays as it is.
+func (f *folder) freed(run *RunHistory) error {
+	switch {
+	case run.State != StateDeadLettered:
+		return errors.New("nothing to free: " + run.standing())
+	case f.h.UnknownOpen > 0:
+		return fmt.Errorf("freed while %d attempts are unknown", f.h.UnknownOpen)
+	case run.Letter == LetterOpen:
+		run.Letter = LetterReconciled
+	}
 	return nil
 }
 

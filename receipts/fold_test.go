@@ -126,6 +126,8 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"forked":                 {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
 		"superseded":             {[]Draft{submit(), die(1), does(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
 		"paid though purged":     {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
+		"freed":                  {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5})}, StateDeadLettered, LetterReconciled, 0, ""},
+		"freed after a purge":    {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateDeadLettered, LetterPurged, 0, ""},
 		"purged":                 {[]Draft{submit(), die(1), does(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"expired":                {[]Draft{submit(), die(1), does(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"letter found executed":  {[]Draft{submit(), die(1), does(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
@@ -138,7 +140,7 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"late answer tells nothing":   {[]Draft{submit(), start(1), interrupted, does(AnsweredLate, 20, Payload{Attempt: 1})}, StateScheduled, "", 1, ClassUnknown},
 		"receipts without a move": {[]Draft{submit(), start(1), interrupted, does(HoldPlaced, 12, Payload{}), does(HoldReleased, 12, Payload{}), does(Replayed, 12, Payload{}), does(Marked, 12, Payload{}), does(RetentionEnding, 12, Payload{}),
 			does(ConservationBreach, 12, Payload{}), does(Refused, 12, Payload{}), does(PolicyChanged, 12, Payload{}), does(BrakePulled, 12, Payload{}),
-			does(BrakeReleased, 12, Payload{}), does(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
+			does(BrakeReleased, 12, Payload{}), does(PeopleChanged, 12, Payload{People: 1}), does(OutOfBandChangeDetected, 12, Payload{})}, StateScheduled, "", 1, ClassUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,9 +202,14 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		"superseded alive":        {[]Draft{submit(), does(Superseded, 1, Payload{})}, "no letter is open"},
 		"purged after fork":       {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(Purged, 13, Payload{})}, "the letter is forked"},
 		"expired twice":           {[]Draft{submit(), die(1), does(RetentionExpired, 12, Payload{}), does(RetentionExpired, 13, Payload{})}, "the letter is purged"},
-		"finding unclear":         {[]Draft{submit(), does(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
-		"finding after success":   {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
-		"finding after purge":     {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
+		"freed while it lives":    {[]Draft{submit(), does(ReservationFreed, 1, Payload{Freed: 5})}, "nothing to free: the run is pending"},
+		"freed while it runs":     {[]Draft{submit(), start(1), does(ReservationFreed, 11, Payload{Freed: 5})}, "nothing to free: the run is running"},
+		"freed after success":     {[]Draft{submit(), start(1), succeed, does(ReservationFreed, 13, Payload{Freed: 5})}, "nothing to free: the run is succeeded"},
+		"freed while unknown": {[]Draft{submit(), start(1), does(DeadLettered, 11, Payload{Attempt: 1, DeadLetteredAt: at(11), UnknownOpen: 1, OutcomeClass: ClassUnknown}),
+			does(ReservationFreed, 12, Payload{Freed: 5})}, "1 attempts are unknown"},
+		"finding unclear":       {[]Draft{submit(), does(Reconciled, 1, Payload{Finding: ClassUnknown})}, "finding \"unknown\""},
+		"finding after success": {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"finding after purge":   {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

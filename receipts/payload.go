@@ -73,6 +73,10 @@ type Payload struct {
 	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
 	Bulk             string `json:"bulk,omitempty"`              // the bulk plan that asked for it
+	PlannedBy        string `json:"planned_by,omitempty"`        // who made that plan; the actor let it run
+	BreakGlass       string `json:"break_glass,omitempty"`       // the incident for which one person let it run who needs a second one
+	People           int    `json:"people,omitempty"`            // 1: no second person was asked for where two are; of people-changed: how many are from then on
+	SelfDeclared     bool   `json:"self_declared,omitempty"`     // who acted is as that person says, beside the database: no key proves it
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
 
 	// What retention did with a letter.

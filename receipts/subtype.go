@@ -35,6 +35,7 @@ const (
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
 	ConservationBreach Subtype = "conservation-breach" // more was moved than was reserved for the case
+	ReservationFreed   Subtype = "reservation-freed"   // what was reserved was freed by hand; an open letter closed with it
 )
 
 // Of SourceDeadLetter.
@@ -60,6 +61,7 @@ const (
 	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
 	BulkChanged             Subtype = "bulk-changed"   // a bulk plan was started, paused, resumed, cancelled, or is done
 	RuleChanged             Subtype = "rule-changed"   // a rule for dead letters was made, changed or deleted
+	PeopleChanged           Subtype = "people-changed" // how many people it takes to state or free money by hand
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -70,9 +72,9 @@ func KnownSubtypes() []Subtype {
 var knownSubtypes = []Subtype{
 	RetryScheduled, DeadLettered, ManualRetryRequested,
 	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelAsked, Cancelled, Reconciled,
-	Superseded, ConservationBreach,
+	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged,
+	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -81,11 +83,11 @@ func (s Subtype) Source() Source {
 	case RetryScheduled, DeadLettered, ManualRetryRequested:
 		return SourceRetry
 	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelAsked, Cancelled, Reconciled,
-		Superseded, ConservationBreach:
+		Superseded, ConservationBreach, ReservationFreed:
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged:
 		return SourceOperations
 	}
 	return ""

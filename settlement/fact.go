@@ -19,12 +19,13 @@ const (
 	Reconciled         Fact = "reconciled" // and found not executed
 	Cancelled          Fact = "cancelled"  // between attempts
 	Closed             Fact = "closed"     // a finding ended a dead letter that can't be forked
+	Freed              Fact = "freed"      // what was reserved was freed by hand, while nothing is live and nothing unknown
 )
 
 // Facts are all of them.
 var Facts = []Fact{
 	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, ExecutedOlder, DeadLettered, Forked, Reconciled,
-	Cancelled, Closed,
+	Cancelled, Closed, Freed,
 }
 
 // Event is a fact with its particulars.

@@ -31,6 +31,7 @@ const (
 	reasonDeadLettered  = "post-adjudication execution dead-lettered"
 	reasonForked        = "post-adjudication execution forked"
 	reasonCancelled     = "post-adjudication execution cancelled"
+	reasonFreed         = "reservation freed by hand"
 	reasonPaidOlder     = "paid under the operation key of an older generation"
 )
 
@@ -82,6 +83,12 @@ var table = map[Fact]rule{
 	Closed: {
 		from: []Status{DisputeReady},
 		to:   PartiallySettled, code: Approve, lifecycle: lift, money: free, reason: reasonPaidOlder,
+	},
+	// As a cancel between attempts, but of a decision whose run has died: it will not be
+	// carried out, and a higher generation may begin anew.
+	Freed: {
+		from: []Status{DisputeReady}, stays: []Status{ReviewNeeded, PartiallySettled},
+		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonFreed,
 	},
 }
 

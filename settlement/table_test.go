@@ -9,16 +9,16 @@ import (
 // What each fact makes of each standing: the standing after it, "=" for accepted
 // without a move, "x" for refused. An executed pays less than was asked here.
 const expectation = `
-from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed
-none          approved    x              x               x               x                   x        x                        x             x        x          x         x
-pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x
-in-progress   x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x
-review-needed approved    approved       x               x               x                   partial  =                        x             x        =          x         x
-approved      x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x
-partial       approved    approved       =               =               =                   partial  =                        dispute       x        =          =         x
-settled       x           x              x               =               =                   =        =                        =             x        =          =         x
-dispute       x           approved       x               x               x                   partial  =                        x             approved =          x         partial
-refunded      x           x              x               =               =                   =        =                        =             x        =          =         x
+from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed   freed
+none          approved    x              x               x               x                   x        x                        x             x        x          x         x        x
+pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x        x
+in-progress   x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x
+review-needed approved    approved       x               x               x                   partial  =                        x             x        =          x         x        =
+approved      x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x
+partial       approved    approved       =               =               =                   partial  =                        dispute       x        =          =         x        =
+settled       x           x              x               =               =                   =        =                        =             x        =          =         x        x
+dispute       x           approved       x               x               x                   partial  =                        x             approved =          x         partial  review
+refunded      x           x              x               =               =                   =        =                        =             x        =          =         x        x
 `
 
 var byWord = map[string]Status{
@@ -42,6 +42,7 @@ var after = map[Fact]struct {
 	"dead-lettered":       {"escalate", "post-adjudication execution dead-lettered", escalated},
 	"forked":              {"approve", "post-adjudication execution forked", escalated},
 	"cancelled":           {"request-revision", "post-adjudication execution cancelled", unchanged},
+	"freed":               {"request-revision", "reservation freed by hand", unchanged},
 	"closed":              {"approve", "paid under the operation key of an older generation", map[Lifecycle]Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
 }
 
@@ -109,7 +110,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 		cut := min(s.Reserved, 40)
 		money.Committed, money.Excess = 40-cut, 40-cut
 		expected.Reserved, expected.Released = s.Reserved-cut, 47
-	case fact == "cancelled", fact == "closed":
+	case fact == "cancelled", fact == "closed", fact == "freed":
 		money.Committed = -s.Reserved
 		expected.Reserved = 0
 	}

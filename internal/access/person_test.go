@@ -1,0 +1,51 @@
+package access
+
+import "testing"
+
+// Whose key was made by whom, and who has to be taken for one person. "ada" has two keys: one
+// that root made beside the database, and one of her own making.
+func TestWhoIsTheSamePerson(t *testing.T) {
+	t.Parallel()
+	keys := []Key{
+		{Prefix: "ada1", Principal: "ada", CreatedBy: "root"},
+		{Prefix: "ada2", Principal: "ada", CreatedBy: "ada"},
+		{Prefix: "ben1", Principal: "ben", CreatedBy: "root"},
+		{Prefix: "ben2", Principal: "ben", CreatedBy: "ada"},
+		{Prefix: "cem1", Principal: "cem", CreatedBy: "zoe"},
+		{Prefix: "zoe1", Principal: "zoe", CreatedBy: "ada"},
+		{Prefix: "dee1", Principal: "dee", CreatedBy: "eve"},
+		{Prefix: "eve1", Principal: "eve", CreatedBy: "dee"},
+	}
+	for _, c := range []struct {
+		name string
+		a, b Person
+		same bool
+	}{
+		{"one key", Person{"ada", "ada1"}, Person{"ada", "ada1"}, true},
+		{"two keys of one name", Person{"ada", "ada1"}, Person{"ada", "ada2"}, true},
+		{"one name without a key", Person{"ada", "ada1"}, Person{"ada", ""}, true},
+		{"keys that a third one made", Person{"ada", "ada1"}, Person{"ben", "ben1"}, false},
+		{"a key that the other made", Person{"ada", "ada1"}, Person{"ben", "ben2"}, true},
+		{"made by one whose key the other made", Person{"ada", "ada1"}, Person{"cem", "cem1"}, true},
+		{"the maker beside the database", Person{"root", ""}, Person{"ben", "ben1"}, true},
+		{"through the other's own key", Person{"root", ""}, Person{"cem", "cem1"}, true},
+		{"no key proves a name: each key of it counts", Person{"ben", ""}, Person{"ada", "ada1"}, true},
+		{"a key that is not there: each key of the name counts", Person{"ben", "gone"}, Person{"ada", "ada1"}, true},
+		{"nobody knows either", Person{"fay", ""}, Person{"gil", ""}, false},
+		{"makers of each other", Person{"dee", "dee1"}, Person{"eve", "eve1"}, true},
+		{"makers of each other, and a stranger", Person{"dee", "dee1"}, Person{"ben", "ben1"}, false},
+	} {
+		if got, back := SamePerson(c.a, c.b, keys), SamePerson(c.b, c.a, keys); got != c.same || back != c.same {
+			t.Errorf("%s: %v, and asked the other way round %v", c.name, got, back)
+		}
+	}
+}
+
+func TestProgramsAreNoPersons(t *testing.T) {
+	t.Parallel()
+	for principal, is := range map[string]bool{"service:escrow": true, "rule:nightly": true, "system:bulk": true, "user:ada": false, "ada": false, "services": false, "": false} {
+		if Unattended(principal) != is {
+			t.Errorf("%q: %v", principal, !is)
+		}
+	}
+}
