@@ -140,6 +140,9 @@ type PausedQuery struct {
 type BreakerStore interface {
 	// Breakers lists the breakers that are not closed.
 	Breakers(ctx context.Context) ([]Breaker, error)
+	// BreakerMovedAt returns when a breaker of a target was moved last, of its tenant alone or
+	// over all, as that move recorded it; zero when none ever was.
+	BreakerMovedAt(ctx context.Context, t Target) (time.Time, error)
 	// MoveBreaker changes a breaker with a receipt of it, in one commit. It decides on
 	// the newest state, which is a closed breaker of version 0 when there is none yet;
 	// when decide reports false nothing is written. It returns the breaker as it is now.

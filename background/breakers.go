@@ -86,16 +86,27 @@ func (b *breakers) pauses(r Run) bool {
 }
 
 // pausedLately reports whether a run may have been without a notification for its
-// breaker's sake in the last sweeps, whatever is known now.
+// breaker's sake in the last sweeps: also where another process opened and closed the
+// breaker between two looks of this one, and where that can't be read.
 func (b *breakers) pausedLately(r Run) bool {
 	if b.confirm(r) {
 		return true
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	own, all := r.targets()
-	recent := time.Now().Add(-10 * max(b.m.cfg.SweepEvery, b.m.cfg.Breaker.Lead))
-	return b.moved[own].After(recent) || b.moved[all].After(recent)
+	within := 10 * max(b.m.cfg.SweepEvery, b.m.cfg.Breaker.Lead)
+	b.mu.Lock()
+	recent := time.Now().Add(-within)
+	moved := b.moved[own].After(recent) || b.moved[all].After(recent)
+	b.mu.Unlock()
+	if moved {
+		return true
+	}
+	last, err := b.m.cfg.Ledger.BreakerMovedAt(b.m.life, own)
+	if err != nil {
+		b.m.log.Warn("the circuit breakers can't be read", zap.Error(err))
+		return true
+	}
+	return last.After(b.m.now().Add(-within))
 }
 
 // refresh reads the breakers unless that was done within the time given.

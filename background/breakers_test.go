@@ -55,7 +55,7 @@ func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	h.awaitTrue("the circuit breaker is closed", func() bool { return w.Stats().Braked == 0 })
 }
 
-// A run that was paused has no task: nobody has removed it.
+// A run that is or was paused has no task: nobody has removed it.
 func TestAPausedRunsTaskIsNotMissed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
@@ -66,6 +66,7 @@ func TestAPausedRunsTaskIsNotMissed(t *testing.T) {
 	}
 	defer func() { _ = m.Close() }()
 	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), Bell: 1})
+	resumed := h.journal.Submit(background.Run{Tenant: "acme", Target: "third", Family: family, RetryKey: "c", Queue: m.Queue(family, "c"), Bell: 1})
 	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), Bell: 1})
 	pull := func(b background.Breaker) (background.Breaker, bool) {
 		return b.Open(true, "kim", background.CauseByHand, "why", time.Now().UTC())
@@ -74,11 +75,23 @@ func TestAPausedRunsTaskIsNotMissed(t *testing.T) {
 	if _, moved, err := h.journal.MoveBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, pull); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
-	for _, r := range []background.Run{paused, missed} {
+	over := background.Target{Family: family, Name: "third"}
+	release := func(b background.Breaker) (background.Breaker, bool) {
+		return b.Release("kim", background.CauseByHand, "why", time.Now().UTC())
+	}
+	for _, step := range []func(background.Breaker) (background.Breaker, bool){pull, release, release} {
+		if now, moved, err := h.journal.MoveBreaker(t.Context(), over, step); err != nil || !moved {
+			t.Fatal(now, moved, err)
+		}
+	}
+	for _, r := range []background.Run{paused, resumed, missed} {
 		background.Confirm(t.Context(), m, r, background.BellRemoved)
 	}
 	if told := h.toldOutOfBand(paused.ID); len(told) != 0 {
 		t.Errorf("paused: %v", told)
+	}
+	if told := h.toldOutOfBand(resumed.ID); len(told) != 0 {
+		t.Errorf("paused and let go of between two looks: %v", told)
 	}
 	if told := h.toldOutOfBand(missed.ID); !slices.Equal(told, []string{background.BellRemoved}) {
 		t.Errorf("missed: %v", told)

@@ -32,7 +32,9 @@ func TestRunsOfQueuesThatAreConfiguredNoMoreAreExecuted(t *testing.T) {
 	if len(queues) != 8 {
 		t.Fatalf("40 runs are in %d queues", len(queues))
 	}
-	h.start(func(c *background.Config) { c.Shards, c.SweepEvery, c.BeatEvery = 1, 50*time.Millisecond, 20*time.Millisecond })
+	h.start(func(c *background.Config) {
+		c.Shards, c.SweepEvery, c.BeatEvery = 1, 50*time.Millisecond, 20*time.Millisecond
+	})
 	for _, r := range runs {
 		if done := h.awaitState(r.ID, background.Succeeded); done.Attempt != 1 {
 			t.Errorf("run of %s: %d attempts", r.Queue, done.Attempt)

@@ -35,6 +35,18 @@ func (j *Journal) Breakers(context.Context) ([]background.Breaker, error) {
 	return out, nil
 }
 
+// BreakerMovedAt implements background.BreakerStore.
+func (j *Journal) BreakerMovedAt(_ context.Context, t background.Target) (last time.Time, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, tenant := range []string{t.Tenant, ""} {
+		if at := j.breakers[background.Target{Tenant: tenant, Family: t.Family, Name: t.Name}].At; at.After(last) {
+			last = at
+		}
+	}
+	return last, j.down
+}
+
 // MoveBreaker implements background.BreakerStore.
 func (j *Journal) MoveBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
 	j.mu.Lock()

@@ -85,6 +85,16 @@ func (j *Journal) TenantBreakers(ctx context.Context, tenant string) ([]backgrou
 	return breakersOf(ctx, j.reads, `WHERE tenant IN ($1, '') AND version > 0 ORDER BY family, target, tenant`, tenant)
 }
 
+// BreakerMovedAt returns when a breaker of a target was moved last, of its tenant alone or
+// over all; zero when none ever was.
+func (j *Journal) BreakerMovedAt(ctx context.Context, t background.Target) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var at sql.NullTime
+	err := j.reads.QueryRowContext(ctx, `SELECT max(at) FROM recourse.brakes WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
+	return at.Time.UTC(), maybeUnavailable(err)
+}
+
 // BreakersOf lists the circuit breakers that are not closed of a target, for a tenant
 // alone and over all.
 func (j *Journal) BreakersOf(ctx context.Context, t background.Target) ([]background.Breaker, error) {
