@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -180,6 +181,41 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	}
 	if _, err := r.Cancel(context.Background(), "", r.mustSubmit(release(1)).Run, "user:eve", "all"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
+	}
+	r.sound()
+}
+
+// A request to stop an attempt that came when it had ended, or second, leaves no receipt: it
+// was not asked for.
+func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	called, answer := make(chan struct{}), make(chan struct{})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		close(called)
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	s := r.work().mustSubmit(release(1))
+	<-called
+	seen, err := r.journal.Snapshot(context.Background(), s.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(want bool) {
+		t.Helper()
+		draft := receipts.Draft{Actor: "user:ada", At: r.now(), Payload: receipts.Payload{Attempt: 1, Reason: "stop"}}
+		if asked, err := r.journal.AskCancel(context.Background(), seen.Run, draft); asked != want || err != nil {
+			t.Errorf("asked %t, %v", asked, err)
+		}
+	}
+	ask(true)
+	ask(false)
+	close(answer)
+	r.atRest()
+	ask(false)
+	if n := len(r.told(s, receipts.CancelAsked)); n != 1 {
+		t.Errorf("%d receipts of a request to cancel", n)
 	}
 	r.sound()
 }

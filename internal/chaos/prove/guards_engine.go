@@ -120,7 +120,7 @@ var engine = []Guard{
 	},
 	{
 		Name:  "nothing is claimed for a while after a claim grew old",
-		Edits: []Edit{{"background/slots.go", "|| m.pausing.remaining() > 0", ""}},
+		Edits: []Edit{{"background/slots.go", "case m.pausing.remaining() > 0:", "case false:"}},
 		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClaimsGrowOldPausesItsClaims"},
 	},
 	{
@@ -135,8 +135,18 @@ var engine = []Guard{
 	},
 	{
 		Name:  "a machine whose clock alone is off claims nothing",
-		Edits: []Edit{{"background/slots.go", "return m.clock.err() != nil || ", "return "}},
+		Edits: []Edit{{"background/slots.go", "case m.clock.err() != nil:", "case false:"}},
 		By:    Catch{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
+	},
+	{
+		Name:  "nobody is accused of removing the task of a run that another process paused",
+		Edits: []Edit{{"background/breakers.go", "return last.After(b.m.now().Add(-within))", "return false && last.IsZero()"}},
+		By:    Catch{Package: "./background", Test: "TestAPausedRunsTaskIsNotMissed"},
+	},
+	{
+		Name:  "a request to cancel leaves its receipt with its mark, or neither",
+		Edits: []Edit{{"internal/postgres/cancel.go", "return errNotAsked", "return nil"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestARequestToCancelThatComesTooLateLeavesNothing"},
 	},
 	{
 		Name:  "a clock that most do not share is refused",
