@@ -20,6 +20,8 @@ type Session struct {
 	Beat      int64 // rises while the process lives
 	Lost      bool  // an observer saw it stand still for too long
 
+	Redis string // the marker of the Redis that its notifications go by; empty when it is not known
+
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
 
@@ -79,7 +81,9 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, id, s.m.clock.offset()); {
+	alive, now, err := s.m.cfg.Ledger.Beat(ctx, id, s.m.clock.offset())
+	s.m.moving.showed(err)
+	switch {
 	case err != nil:
 		s.doubt(err)
 	case alive:

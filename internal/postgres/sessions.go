@@ -67,19 +67,20 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	var rows []struct {
-		ID        uuid.UUID     `db:"id"`
-		Worker    string        `db:"worker"`
-		Beat      int64         `db:"beat"`
-		Lost      bool          `db:"lost"`
-		StartedAt time.Time     `db:"started_at"`
-		Offset    sql.NullInt64 `db:"clock_offset_us"`
+		ID        uuid.UUID      `db:"id"`
+		Worker    string         `db:"worker"`
+		Beat      int64          `db:"beat"`
+		Lost      bool           `db:"lost"`
+		StartedAt time.Time      `db:"started_at"`
+		Offset    sql.NullInt64  `db:"clock_offset_us"`
+		Redis     sql.NullString `db:"redis"`
 	}
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us FROM recourse.sessions`); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, redis FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
-		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt}
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt, Redis: r.Redis.String}
 		if r.Offset.Valid {
 			by := time.Duration(r.Offset.Int64) * time.Microsecond
 			out[i].ClockOffset = &by
