@@ -299,6 +299,10 @@ func (s *Service) moved(then func(background.Move, background.Run)) func(backgro
 		if after.State == background.DeadLettered {
 			s.subscribers.died()
 		}
+		if after.State == background.DeadLettered && m.Run.State != after.State {
+			s.log.Warn("a run was dead-lettered", zap.Stringer("run", after.ID), zap.Stringer("case", after.Case), zap.String("tenant", after.Tenant),
+				zap.String("family", after.Family), zap.String("reason", after.Reason), zap.String("class", string(after.Class)))
+		}
 		if then != nil {
 			then(m, after)
 		}
