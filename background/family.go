@@ -65,6 +65,9 @@ type Ledger interface {
 	// the session was declared lost or is not known: its process claims nothing more under it,
 	// and now says nothing.
 	Beat(ctx context.Context, s Session) (alive bool, now ClockReading, err error)
+	// NameRedis keeps by which Redis the notifications of a session go: the marker in it,
+	// empty when it is not known.
+	NameRedis(ctx context.Context, id SessionID, marker string) error
 	// Clock reads the clock that all processes go by.
 	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -78,9 +79,17 @@ func (h *health) writable() <-chan struct{} {
 // Ping asks Redis for an answer.
 func (m *Manager) Ping(ctx context.Context) error { return m.redis.Ping(ctx).Err() }
 
-// Healthy is nil while all that this process knows is on record. Otherwise it
-// says why the journal refuses; nothing new is claimed meanwhile.
+// Healthy is nil while all that this process knows is on record, and work can move: a
+// claim can be written, and notifications be sent and taken. Otherwise it says why not.
 func (m *Manager) Healthy() error {
+	if !m.started.Load() {
+		return m.health.err()
+	}
+	return errors.Join(m.unsuitable(), m.claimable(), m.moving.err(time.Now()))
+}
+
+// claimable says why nothing new is claimed though it may be: the journal refuses.
+func (m *Manager) claimable() error {
 	if _, _, alive := m.session.current(); m.started.Load() && !alive {
 		return errors.Join(errNoSession, m.health.err())
 	}

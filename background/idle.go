@@ -30,6 +30,8 @@ type idle struct {
 	now  func() time.Time
 	lost func() // called when a question has no answer and may have taken a task
 
+	asked func(error) // called with what became of each question for a task; nil when it was answered
+
 	// barred reports whether this process may claim nothing now. It asks for no task
 	// then, so that others get them.
 	barred func() bool
@@ -46,7 +48,7 @@ type idle struct {
 
 func newIdle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *idle {
 	return &idle{
-		UniversalClient: c, poll: poll, pause: idlePolls * poll, now: now, lost: func() {}, barred: func() bool { return false },
+		UniversalClient: c, poll: poll, pause: idlePolls * poll, now: now, lost: func() {}, asked: func(error) {}, barred: func() bool { return false },
 		askAt: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
@@ -72,6 +74,11 @@ func (i *idle) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	var answer redis.Error
 	if err := cmd.Err(); err != nil && !errors.As(err, &answer) {
 		i.lost()
+	}
+	if err := cmd.Err(); errors.Is(err, redis.Nil) {
+		i.asked(nil)
+	} else if ctx.Err() == nil {
+		i.asked(err)
 	}
 	i.learn(keys[0], cmd.Err() == redis.Nil, rung)
 	return cmd

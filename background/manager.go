@@ -18,8 +18,9 @@ import (
 // Config says what a manager works with. Redis, Ledger and at least one family
 // are required; everything else has a default.
 type Config struct {
-	Redis    asynq.RedisConnOpt // one server, or one behind Sentinel; no test has a Cluster
+	Redis    asynq.RedisConnOpt // one server, one behind Sentinel, or a Cluster
 	Ledger   Ledger
+	Database string // identity of the ledger: a Redis that carries the notifications of another one is refused; not looked at when empty
 	Families []Family
 
 	Slots      int           // calls of handlers at one time; 64
@@ -40,6 +41,7 @@ type Config struct {
 	Now       func() time.Time        // of this machine, measured against the ledger's; time.Now
 	Simulated bool                    // Now is a simulation's: it is gone by as it is, and never measured
 	Tracer    trace.TracerProvider    // nothing is traced when nil
+	Barred    func() error            // why nothing may be claimed, nil while something may; always when nil
 	NewID     func() uuid.UUID        // ids of moves and tokens of claims; random
 	OnMove    func(m Move, after Run) // called after each commit; it must not block
 	OnBreaker func(now Breaker)       // called after this process moved a circuit breaker; it must not block
@@ -70,6 +72,9 @@ type Manager struct {
 	observe     *observer
 	former      *formerQueues
 	mirrors     *mirrors
+	redisOwner  *redisOwner
+	moving      moving
+	nodes       *redis.ClusterClient // nil: Redis is no Cluster
 	tracing     tracing
 	breakers    *breakers
 	breakerLoop *breakerLoop
@@ -106,6 +111,7 @@ func New(cfg Config) (*Manager, error) {
 	if !ok {
 		return nil, fmt.Errorf("background: Config.Redis makes a %T, not a redis.UniversalClient", made)
 	}
+	nodes, _ := client.(*redis.ClusterClient)
 	shared := newIdle(newPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
@@ -119,13 +125,15 @@ func New(cfg Config) (*Manager, error) {
 		health:    newHealth(cfg.Logger),
 		clock:     &clock{wall: cfg.Now, simulated: cfg.Simulated},
 		clocks:    readClocks,
+		nodes:     nodes,
 		stop:      make(chan struct{}),
 		graceOver: make(chan struct{}),
 		stopped:   make(chan struct{}),
 		crew:      newCrew(),
 	}
 	m.pausing = newClaimPause(cfg.Logger, func() instant { return m.clocks() })
-	shared.barred = m.barred
+	shared.barred, shared.asked = m.barred, m.moving.took
+	m.redisOwner = &redisOwner{m: m}
 	m.waker = newWaker(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.former = &formerQueues{m: m, servers: map[string]*asynq.Server{}}
 	m.promote = newPromoter(m.promoteNow, m.now, cfg.Logger)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,10 +30,16 @@ func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 	}
 	pipe := s.m.redis.Pipeline()
 	set := pipe.SetNX(ctx, markerKey, fresh, 0)
-	seen, server := readMarker(ctx, pipe)
+	seen, server := s.m.readMarker(ctx, pipe)
 	listed := pipe.SAdd(ctx, queuesKey, queues...)
+	owner := s.m.redisOwner.ask(ctx, pipe)
 	_, err = pipe.Exec(ctx)
-	if err := but(err, server, set, seen, listed); err != nil {
+	if owner != nil && errors.Is(owner.Err(), redis.Nil) && errors.Is(err, redis.Nil) {
+		err = nil // it is nobody's
+	}
+	err = but(err, server, set, seen, listed)
+	s.m.redisOwner.saw(seen.Val(), owner, err)
+	if err != nil {
 		return false, fmt.Errorf("background: look at the marker in Redis: %w", err)
 	}
 	value := memory(seen, server)
@@ -42,7 +50,7 @@ func (s *sweeper) lookAtMarker(ctx context.Context) (emptied bool, err error) {
 // remembers reports whether Redis has kept its memory since the look before the sweep.
 func (s *sweeper) remembers(ctx context.Context) (bool, error) {
 	pipe := s.m.redis.Pipeline()
-	seen, server := readMarker(ctx, pipe)
+	seen, server := s.m.readMarker(ctx, pipe)
 	_, err := pipe.Exec(ctx)
 	if err := but(err, server); err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("background: look at the marker in Redis again: %w", err)
@@ -65,16 +73,43 @@ func but(err error, server *redis.StringCmd, others ...redis.Cmder) error {
 	return err
 }
 
-// readMarker asks for what memory needs.
-func readMarker(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
+// readMarker asks for what memory needs. Of a Cluster it is the masters that may have
+// lost something, each by itself.
+func (m *Manager) readMarker(ctx context.Context, pipe redis.Pipeliner) (marker, server *redis.StringCmd) {
+	if m.nodes != nil {
+		return pipe.Get(ctx, markerKey), masters(ctx, m.nodes)
+	}
 	return pipe.Get(ctx, markerKey), pipe.Info(ctx, "server")
+}
+
+// masters is what the servers of a Cluster that hold something tell of themselves.
+func masters(ctx context.Context, cluster *redis.ClusterClient) *redis.StringCmd {
+	var mu sync.Mutex
+	var runs []string
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		about, err := node.Info(ctx, "server").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		runs = append(runs, runOfServer(about))
+		return err
+	})
+	slices.Sort(runs)
+	cmd := redis.NewStringCmd(ctx)
+	cmd.SetVal("\nrun_id:" + strings.Join(runs, "+"))
+	cmd.SetErr(err)
+	return cmd
+}
+
+// runOfServer is the id of the run of a server, of what it tells of itself.
+func runOfServer(about string) string {
+	_, after, _ := strings.Cut(about, "\nrun_id:")
+	run, _, _ := strings.Cut(after, "\r")
+	return run
 }
 
 // memory names what Redis remembers: as long as it is the same, what was there and is
 // gone was removed. A server that was started anew, or another that took over, may
 // remember an older time, the marker included.
 func memory(marker, server *redis.StringCmd) string {
-	_, after, _ := strings.Cut(server.Val(), "\nrun_id:")
-	run, _, _ := strings.Cut(after, "\r")
-	return marker.Val() + " " + run
+	return marker.Val() + " " + runOfServer(server.Val())
 }

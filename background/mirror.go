@@ -107,7 +107,7 @@ func (k *mirrors) read(ctx context.Context, queue string) (archive, bool, error)
 	pipe := k.m.redis.Pipeline()
 	all := pipe.ZRangeWithScores(ctx, queueKey(queue, "archived"), 0, -1)
 	pruned := pipe.Get(ctx, prunedKey(queue)) // after the list: what is gone from it was told of before
-	marker, server := readMarker(ctx, pipe)
+	marker, server := k.m.readMarker(ctx, pipe)
 	paused := pipe.Exists(ctx, queueKey(queue, "paused"))
 	_, err := pipe.Exec(ctx)
 	if err := but(err, server, all, paused, pruned); err != nil && !errors.Is(err, redis.Nil) {

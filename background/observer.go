@@ -89,6 +89,7 @@ func (o *observer) look(ctx context.Context) error {
 		}
 	}
 	o.seen = seen
+	o.m.redisOwner.compare(ctx, sessions, own, func(s Session) bool { return now.Sub(seen[s.ID].since) < o.m.cfg.LostAfter/2 })
 	return o.lookForMissing(ctx, now)
 }
 

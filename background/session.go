@@ -20,16 +20,19 @@ type Session struct {
 	Beat      int64 // rises while the process lives
 	Lost      bool  // an observer saw it stand still for too long
 
-	BeatAt      time.Time      // of the last beat, as the process recorded it; zero before the first
-	Queues      []string       // that it takes runs from
-	Barred      string         // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
+	BeatAt time.Time // of the last beat, as the process recorded it; zero before the first
+	Queues []string  // that it takes runs from
+	Barred string    // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
+	Redis  string    // the marker of the Redis that its notifications go by; empty when it is not known
+
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
 
 // Why a process claims nothing, in Session.Barred.
 const (
-	BarredByClock = "clock"      // its clock is off, or the ledger's clock changed
-	BarredByAge   = "old_claims" // its last claims grew too old before they were called on
+	BarredByClock   = "clock"      // its clock is off, or the ledger's clock changed
+	BarredByAge     = "old_claims" // its last claims grew too old before they were called on
+	BarredByServers = "servers"    // its Postgres or its Redis is not one that it may work on
 )
 
 // session keeps this process known to the ledger. A process that can't show its
@@ -89,7 +92,9 @@ func (s *session) beat(ctx context.Context) {
 	}
 	sent := monotonic()
 	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Barred: s.m.barredBy(), ClockOffset: s.m.clock.offset()}
-	switch alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows); {
+	alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows)
+	s.m.moving.showed(err)
+	switch {
 	case err != nil:
 		s.doubt(err)
 	case alive:

@@ -1,6 +1,9 @@
 package background
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 const (
 	// slowCall is for how long a call holds its slot: one that takes longer is waited for
@@ -73,8 +76,8 @@ func (s *slots) during() (over func()) {
 	}
 }
 
-// barred reports whether this process may claim nothing: its clock is off, or a claim of
-// it grew old a short while ago.
+// barred reports whether this process may claim nothing: its clock is off, a claim of it
+// grew old a short while ago, or its servers are not those that it may work on.
 func (m *Manager) barred() bool { return m.barredBy() != "" }
 
 func (m *Manager) barredBy() string {
@@ -83,8 +86,18 @@ func (m *Manager) barredBy() string {
 		return BarredByClock
 	case m.pausing.remaining() > 0:
 		return BarredByAge
+	case m.unsuitable() != nil:
+		return BarredByServers
 	}
 	return ""
+}
+
+// unsuitable says why nothing may be claimed on these servers.
+func (m *Manager) unsuitable() error {
+	if m.cfg.Barred == nil {
+		return m.redisOwner.err()
+	}
+	return errors.Join(m.cfg.Barred(), m.redisOwner.err())
 }
 
 // admit takes a slot for a delivery while evidence can be written. Its error says
@@ -105,7 +118,7 @@ func (m *Manager) admit() error {
 			m.slots.release()
 			return &handBack{at: m.now()} // to another process: this one asks for no task
 		}
-		if m.Healthy() == nil {
+		if m.claimable() == nil {
 			return nil
 		}
 		m.slots.release() // it went while the delivery stood in line

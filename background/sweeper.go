@@ -79,6 +79,7 @@ func (s *sweeper) run(ctx context.Context) {
 		case err == nil && s.ailing:
 			s.m.log.Info("bells can be checked again")
 		}
+		s.m.moving.swept(err)
 		if s.ailing = err != nil; s.ailing {
 			s.hurry()
 		}

@@ -22,15 +22,23 @@ func (c redactedCore) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c redactedCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return ce.AddCore(e, c)
+	if inner := c.Core.Check(e, nil); inner != nil { // it may sample, or be one of several
+		return ce.AddCore(e, checkedCore{c.Core, inner})
 	}
 	return ce
 }
 
-func (c redactedCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+// checkedCore writes one entry that the core behind the redaction has taken.
+type checkedCore struct {
+	zapcore.Core
+	taken *zapcore.CheckedEntry
+}
+
+func (c checkedCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	e.Message, e.Stack = redact.Text(e.Message), redact.Text(e.Stack)
-	return c.Core.Write(e, redactedFields(fields))
+	c.taken.Entry = e
+	c.taken.Write(redactedFields(fields)...)
+	return nil
 }
 
 func redactedFields(fields []zapcore.Field) []zapcore.Field {

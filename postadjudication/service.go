@@ -67,7 +67,7 @@ type Config struct {
 	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
 
 	// Unguarded opens also a database that does not refuse changes of evidence, as one that
-	// was restored without its triggers: to audit it.
+	// was restored without its triggers, or a standby: to audit it.
 	Unguarded bool
 
 	handledBy map[string]string // by which family whose letters are handled; see withHandlers
@@ -88,6 +88,7 @@ type Service struct {
 	bulks       *bulkRunner
 	ruler       *ruler
 	escrows     *escrowKeeper
+	conditions  *conditions
 	lookups     *lookupLoop
 	worker      string
 	grace       time.Duration
@@ -119,28 +120,23 @@ var ErrUnreadable = background.ErrUnreadable
 var ErrUnrecordable = background.ErrUnrecordable
 
 // Open connects to Postgres, checks the schema and its triggers, and prepares to reach Redis. It
-// starts no work; Run does.
+// starts no work; Run does. What it could not work on it refuses with ErrSchema,
+// ErrUnsuitable or, with an Executor, ErrRedis; a Redis that can't be reached is no reason.
 func Open(ctx context.Context, c Config) (*Service, error) {
 	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	journal, err := postgres.Open(ctx, c.DatabaseURL)
+	journal, installed, err := c.openJournal(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !c.Unguarded {
-		if err := journal.Guarded(ctx); err != nil {
-			journal.Close()
-			return nil, err
-		}
-	}
-	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
 	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, grace: c.Grace}
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
 	s.handlers = &handlers{service: s, of: c.handledBy}
+	s.conditions = &conditions{journal: journal, log: c.Logger, now: s.now}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.escrows = newEscrowKeeper(journal, c.Logger)
@@ -169,11 +165,16 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Recoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
-		Breaker: c.Brake, OnBreaker: c.OnBrake,
+		Breaker: c.Brake, OnBreaker: c.OnBrake, Database: installed.ID, Barred: s.conditions.err,
 	})
 	if err != nil {
 		journal.Close()
 		return nil, err
+	}
+	if s.runs && !s.deaf {
+		if err := s.manager.CheckRedis(ctx, true); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
@@ -257,16 +258,30 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var sequencing sync.WaitGroup
-	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(numbering) })
-	sequencing.Go(func() { projector{s.journal, s.log}.run(numbering) })
-	sequencing.Go(func() { s.keepPruning(numbering) })
-	sequencing.Go(func() { s.escrows.run(numbering) })
-	sequencing.Go(func() { s.bulks.run(ctx) })
-	sequencing.Go(func() { s.ruler.run(ctx) })
-	sequencing.Go(func() { s.lookups.run(ctx) })
+	keeping, endKeeping := context.WithCancel(numbering)
+	deciding, endDeciding := context.WithCancel(ctx)
+	defer endDeciding()
+	sequencing.Go(func() { s.conditions.run(numbering, func() { endKeeping(); endDeciding() }) })
+	sequencing.Go(func() { sequencer{s.journal, &s.arrivals, s.log}.run(keeping) })
+	sequencing.Go(func() { projector{s.journal, s.log}.run(keeping) })
+	sequencing.Go(func() { s.keepPruning(keeping) })
+	sequencing.Go(func() { s.escrows.run(keeping) })
+	sequencing.Go(func() { s.bulks.run(deciding) })
+	sequencing.Go(func() { s.ruler.run(deciding) })
+	sequencing.Go(func() { s.lookups.run(deciding) })
 	defer sequencing.Wait()
 	defer stop()
+	defer endKeeping()
 	return s.manager.Run(ctx)
+}
+
+// ExamineRedis tells why this process could not work with its Redis, and changes nothing;
+// nil also when that can't be reached. The error wraps ErrRedis.
+func (s *Service) ExamineRedis(ctx context.Context) error {
+	if s.deaf {
+		return nil
+	}
+	return s.manager.CheckRedis(ctx, false)
 }
 
 // Close lets go of Redis and Postgres, after everything handed over is written, and
@@ -284,6 +299,10 @@ func (s *Service) moved(then func(background.Move, background.Run)) func(backgro
 	return func(m background.Move, after background.Run) {
 		if after.State == background.DeadLettered {
 			s.subscribers.died()
+		}
+		if after.State == background.DeadLettered && m.Run.State != after.State {
+			s.log.Warn("a run was dead-lettered", zap.Stringer("run", after.ID), zap.Stringer("case", after.Case), zap.String("tenant", after.Tenant),
+				zap.String("family", after.Family), zap.String("reason", after.Reason), zap.String("class", string(after.Class)))
 		}
 		if then != nil {
 			then(m, after)

@@ -23,6 +23,7 @@ const (
 	WaitsForQueue   = "queue_not_served"  // no running process serves its queue
 	WaitsForClock   = "clock"             // the processes that serve its queue claim nothing: their clocks are off
 	WaitsForClaims  = "old_claims"        // the processes that serve its queue pause: their last claims grew too old
+	WaitsForServers = "servers"           // the processes that serve its queue claim nothing: their servers are not those of this database, or refuse writes
 	WaitsForRedis   = "redis_unreachable" // this process can't reach Redis, so perhaps nobody is notified
 	WaitsForPause   = "queue_paused"      // somebody paused its queue in asynq
 	WaitsForLock    = "case_locked"       // another transaction, as that of a caller, holds its case
@@ -111,6 +112,8 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 	case serving == 0:
 		st.waits(WaitsForQueue, "no running process serves queue %s", r.Queue)
 	case len(barred) < serving:
+	case slices.Contains(barred, background.BarredByServers):
+		st.waits(WaitsForServers, "the %d processes that serve queue %s claim nothing: their readiness says what is wrong with their servers", serving, r.Queue)
 	case slices.Contains(barred, background.BarredByClock):
 		st.waits(WaitsForClock, "the %d processes that serve queue %s claim nothing: their clocks are off", serving, r.Queue)
 	default:

@@ -65,6 +65,9 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	waits("the only process's clock is off", WaitsForClock)
 	second := r.process(background.Session{Queues: []string{"settlement:0"}, Barred: background.BarredByAge})
 	waits("one of two clocks is off", WaitsForClock)
+	other.Barred = background.BarredByServers
+	r.process(other)
+	waits("its servers are not its own", WaitsForServers)
 	other.Barred = background.BarredByAge
 	r.process(other)
 	waits("claims grew old", WaitsForClaims)

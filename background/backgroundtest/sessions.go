@@ -36,6 +36,17 @@ func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, backg
 	return true, j.clock(), nil
 }
 
+// NameRedis implements background.Ledger.
+func (j *Journal) NameRedis(_ context.Context, id background.SessionID, marker string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s, known := j.sessions[id]; known {
+		s.Redis = marker
+		j.sessions[id] = s
+	}
+	return j.down
+}
+
 // Clock implements background.Ledger.
 func (j *Journal) Clock(context.Context) (background.ClockReading, error) {
 	j.mu.Lock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -70,6 +71,7 @@ func (m *Main) Parse(getenv func(string) string) error {
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
+	redisLog.Store(m.Log)
 	return m.Options.check()
 }
 
@@ -118,7 +120,13 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.closing(m.Service.Close)
 	m.metrics.show(m.Service, time.Now(), m.Log)
-	return m.startPages(ctx)
+	if err := m.startPages(ctx); err != nil {
+		return err
+	}
+	from := build.Read()
+	m.Log.Info("started", zap.String("version", from.Version), zap.String("revision", from.Revision), zap.String("go", from.Go),
+		zap.String("url", m.URL), zap.String("escrow", m.Escrow), zap.Bool("keys_needed", m.Keys), zap.String("key_lifetime", m.KeyLifetime.String()))
+	return nil
 }
 
 // startServers starts what the options leave to us and tells where everything is.
@@ -211,7 +219,11 @@ func (m *Main) stopPages() error {
 // pages are served meanwhile and until Close.
 func (m *Main) Run(ctx context.Context) error {
 	defer m.makeRoom(paceEvery)()
-	return m.Service.Run(ctx)
+	defer context.AfterFunc(ctx, func() { m.Log.Info("stopping: nothing new is claimed, attempts that run are given their time") })()
+	err := m.Service.Run(ctx)
+	done := m.Service.Stats()
+	m.Log.Info("stopped", zap.Int("left_running", done.Running), zap.Error(err))
+	return err
 }
 
 func (m *Main) closing(f func() error) { m.closers = append(m.closers, f) }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -45,7 +46,13 @@ func newMetrics() *metrics {
 			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBounds,
 		}),
 	}
-	m.registry.MustRegister(m.attempts, m.entered, m.letters, m.brakes, m.touched, m.lateness)
+	from := build.Read()
+	made := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "recourse_build_info", Help: "Always 1; its labels say what this program was built from.",
+		ConstLabels: prometheus.Labels{"version": from.Version, "revision": from.Revision, "go_version": from.Go},
+	})
+	made.Set(1)
+	m.registry.MustRegister(made, m.attempts, m.entered, m.letters, m.brakes, m.touched, m.lateness)
 	return m
 }
 

@@ -19,6 +19,7 @@ const (
 	RedisVariable         = "RECOURSE_REDIS_URL"
 	EscrowVariable        = "RECOURSE_ESCROW_URL"
 	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"
+	LogLevelVariable      = "RECOURSE_LOG_LEVEL"
 )
 
 // DefaultListen is where the pages are when nothing else is said.

@@ -71,6 +71,7 @@ func looking(next http.Handler) http.Handler {
 func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
 	defer cancel()
+	failover := m.Service.Failover()
 	status, reason, paused, breaches := http.StatusOK, "", m.Service.Paused(), m.Service.Breaches()
 	open, stalled := m.Service.OpenBrakes()
 	if err := m.Service.Healthy(ctx); err != nil {
@@ -83,6 +84,9 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		}
 		if breaches.Excesses > 0 || breaches.Escrows > 0 {
 			answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": breaches.Excesses, "escrows_beyond_held": breaches.Escrows}
+		}
+		if failover != nil {
+			answer["failover"] = failover
 		}
 		if len(open) > 0 {
 			answer["open_circuit_breakers"] = open
@@ -98,11 +102,27 @@ func (m *Main) ready(w http.ResponseWriter, r *http.Request) {
 		m.write(w, status, string(body)+"\n")
 		return
 	}
+	told := failedOver(failover) + hints(paused, open, stalled, breaches)
 	if status == http.StatusOK {
-		m.text(w, status, "ok\n"+hints(paused, open, stalled, breaches))
+		m.text(w, status, "ok\n"+told)
 		return
 	}
-	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+hints(paused, open, stalled, breaches))
+	m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+told)
+}
+
+// failedOver are lines about a failover of the database; a person has to compare what was
+// decided shortly before it with what is known elsewhere.
+func failedOver(f *postadjudication.Failover) string {
+	if f == nil {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "ALARM: the database went from timeline %d to %d (seen %s), by a failover or a restore: what was committed last before may be lost, unless replication is synchronous\n",
+		f.From, f.To, f.SeenAt.UTC().Format(time.RFC3339))
+	for _, u := range f.Tenants {
+		fmt.Fprintf(&out, "shortly before, tenant %s: %d attempts of unknown outcome, %d findings: %s\n", u.Tenant, u.Unknown, u.Findings, f.Command(u.Tenant))
+	}
+	return out.String()
 }
 
 // hints are lines about what is no fault but a person should know.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/localpg"
@@ -182,4 +184,28 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-settled
+}
+
+// A Redis that answers and takes nothing, or gives no task, moves no work.
+func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
+	t.Parallel()
+	o, m := options(t), &app.Main{}
+	running(t, o, m)
+	becomes(t, m, http.StatusOK, "")
+	client := redis.NewClient(&redis.Options{Addr: addr(m.Redis)})
+	defer func() { _ = client.Close() }()
+	do := func(args ...any) {
+		t.Helper()
+		if err := client.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("CONFIG", "SET", "maxmemory", "1")
+	becomes(t, m, http.StatusServiceUnavailable, "no notification can be sent")
+	do("CONFIG", "SET", "maxmemory", "0")
+	becomes(t, m, http.StatusOK, "")
+	do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	becomes(t, m, http.StatusServiceUnavailable, "no notification can be taken")
+	do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+	becomes(t, m, http.StatusOK, "")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,6 +24,7 @@ Servers are named in the environment or by flags:
   RECOURSE_REDIS_URL              redis://host:6379/0
   RECOURSE_ESCROW_URL             base URL of the escrow service
   RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization
+  RECOURSE_LOG_LEVEL              of serve: debug, info, warn or error
 
 Exit codes:
   0  done
@@ -32,16 +34,32 @@ Exit codes:
   4  the schema is missing, older or newer (recourse migrate)`
 
 func (c *command) root() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use: "recourse", Short: "Carry adjudicated escrow decisions to settled", Long: overview,
 		SilenceErrors: true, SilenceUsage: true, Args: c.noSuch,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return c.version()
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "say which version this is, and what it was built from")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(flagWrong)
 	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.keys(), c.events(), c.migrate(), c.doctor())
 	return root
+}
+
+// version tells what this program was built from.
+func (c *command) version() error {
+	if c.json {
+		return c.answer(build.Read())
+	}
+	_, err := fmt.Fprintln(c.Out, build.Read())
+	return err
 }
 
 // noSuch refuses words that name no command.

@@ -1,12 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
@@ -30,6 +29,7 @@ type serving struct {
 
 func (c *command) serve() *cobra.Command {
 	m := &app.Main{}
+	var level string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Execute settlements until it is told to stop", Args: exactly(),
 		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
@@ -38,7 +38,11 @@ then are given 10 seconds. Beside the work it serves the HTTP API at /api/v1, an
 they are on loopback with the escrow service for demonstrations. /livez, /readyz and
 /metrics ask for none.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m.Log = c.logger()
+			level, err := logLevel(cmp.Or(level, c.Getenv(app.LogLevelVariable), "info"))
+			if err != nil {
+				return usage(cmd, err)
+			}
+			m.Log = newLogger(c.Err, level)
 			if err := m.Parse(c.Getenv); err != nil {
 				return err
 			}
@@ -46,6 +50,7 @@ they are on loopback with the escrow service for demonstrations. /livez, /readyz
 		},
 	}
 	m.Options.Bind(cmd.Flags())
+	cmd.Flags().StringVar(&level, "log-level", "", "debug, info, warn or error (default $"+app.LogLevelVariable+", else info)")
 	return cmd
 }
 
@@ -103,11 +108,4 @@ func (s serving) access() string {
 		return "with a key only: recourse keys create"
 	}
 	return "without a key, as " + api.Local + ": on loopback, with an escrow service for demonstrations; name the tenant in " + api.TenantHeader
-}
-
-// logger writes JSON lines to standard error.
-func (c *command) logger() *zap.Logger {
-	encoding := zap.NewProductionEncoderConfig()
-	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(encoding), zapcore.Lock(zapcore.AddSync(c.Err)), zap.InfoLevel))
 }

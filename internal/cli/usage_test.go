@@ -18,6 +18,7 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		word string
 	}{
 		{"frobnicate", "frobnicate"},
+		{"serve --embedded --log-level loud", "must be debug, info, warn or error, not \"loud\""},
 		{"dlq list --tenant t --class maybe", "--class must be one of executed, not_executed, unknown; see"},
 		{"dlq show --tenant t", "no command show"},
 		{"events --tenant t --after foo", "--after takes a whole number of up to 64 bits, not foo"},

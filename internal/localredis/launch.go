@@ -22,6 +22,7 @@ const (
 	// standardPort is left to the machine's own server.
 	standardPort = 6379
 	databases    = 64
+	clusterBus   = 10_000 // how far below its own a node's port for other nodes is
 	// answerLimit bounds one question whether the server is ready.
 	answerLimit = 2 * time.Second
 )
@@ -40,14 +41,16 @@ func server(path string, dir *child.Dir, as *child.Identity, o Options) (child.S
 		Name: "redis-server", Standard: standardPort, Ready: ready, Log: o.Log,
 		Busy: func(output string) bool { return strings.Contains(output, "Address already in use") },
 		Spec: func(port int) child.Spec {
-			return child.Spec{
-				Path: path, Dir: data, As: as, Orphaned: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"},
-				Args: []string{
-					"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
-					"--databases", strconv.Itoa(databases), "--save", "", "--appendonly", appendOnly,
-					"--maxmemory-policy", "noeviction",
-				},
+			args := []string{
+				"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
+				"--databases", strconv.Itoa(databases), "--save", "", "--appendonly", appendOnly,
+				"--maxmemory-policy", "noeviction",
 			}
+			if o.Cluster {
+				// The port of the bus is ten thousand higher otherwise, where there may be none.
+				args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port-clusterBus))
+			}
+			return child.Spec{Path: path, Dir: data, As: as, Orphaned: syscall.SIGKILL, Env: []string{"LC_ALL=C", "TZ=UTC"}, Args: args}
 		},
 	}, nil
 }

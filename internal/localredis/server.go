@@ -23,6 +23,8 @@ type Options struct {
 	Dir string
 	// AppendOnly writes every change to disk, synced once a second, so that a restart finds it.
 	AppendOnly bool
+	// Cluster makes it a node of a Cluster, which has no slots yet.
+	Cluster bool
 	// Log gets the server's log. Nil: none is kept.
 	Log io.Writer
 }

@@ -47,7 +47,7 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 		return from, to, unavailable(err)
 	}
 	if from > to {
-		return from, to, fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, from, to)
+		return from, to, newerSchema(from, to)
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return from, to, unavailable(err)
@@ -93,7 +93,7 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	case have < want:
 		return fmt.Errorf("%w: the database is at version %d, this program needs %d; run: recourse migrate", ErrSchema, have, want)
 	case have > want:
-		return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
+		return newerSchema(have, want)
 	}
 	return nil
 }

@@ -77,13 +77,14 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 		Queues    pq.StringArray `db:"queues"`
 		Barred    string         `db:"barred"`
 		BeatAt    sql.NullTime   `db:"beat_at"`
+		Redis     sql.NullString `db:"redis"`
 	}
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at FROM recourse.sessions`); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
-		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt, Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC()}
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt, Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String}
 		if r.Offset.Valid {
 			by := time.Duration(r.Offset.Int64) * time.Microsecond
 			out[i].ClockOffset = &by

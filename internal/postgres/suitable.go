@@ -12,7 +12,8 @@ import (
 var ErrUnsuitable = errors.New("unsuitable server")
 
 var (
-	errPooled  = fmt.Errorf("%w: a connection pooler in transaction mode is in between, which gives one session to many clients; connect to Postgres itself, or through a pooler in session mode", ErrUnsuitable)
+	// ErrPooled is the ErrUnsuitable of a pooler in transaction mode.
+	ErrPooled  = fmt.Errorf("%w: a connection pooler in transaction mode is in between, which gives one session to many clients; connect to Postgres itself, or through a pooler in session mode", ErrUnsuitable)
 	errStandby = fmt.Errorf("%w: the server is a standby, which takes no writes; name the primary, or all hosts with target_session_attrs=read-write", ErrUnsuitable)
 )
 
@@ -38,7 +39,7 @@ func (j *Journal) Unpooled(ctx context.Context) error {
 		if pooled, err := pooledRound(ctx, ours, others); err != nil {
 			return unavailable(err)
 		} else if pooled {
-			return errPooled
+			return ErrPooled
 		}
 	}
 	return nil
@@ -55,7 +56,7 @@ func pooledRound(ctx context.Context, ours, others *sql.Conn) (pooled bool, err 
 	if err != nil || again != first {
 		return err == nil, err
 	}
-	tx, err := others.BeginTx(ctx, nil)
+	tx, err := others.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // a standby has no other
 	if err != nil {
 		return false, err
 	}
@@ -74,16 +75,4 @@ func sessionOf(ctx context.Context, q interface {
 }) (name string, err error) {
 	err = q.QueryRowContext(ctx, `SELECT pg_backend_pid() || '.' || extract(epoch FROM backend_start) || '.' || extract(epoch FROM pg_postmaster_start_time()) FROM pg_stat_get_activity(pg_backend_pid())`).Scan(&name)
 	return name, err
-}
-
-// Primary is nil when the server takes writes.
-func (j *Journal) Primary(ctx context.Context) error {
-	var standby bool
-	if err := j.reads.QueryRowContext(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
-		return unavailable(err)
-	}
-	if standby {
-		return errStandby
-	}
-	return nil
 }

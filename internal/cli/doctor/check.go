@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -46,31 +47,33 @@ func Healthy(checks []Check) bool {
 }
 
 // Examine looks at both servers. What can't be looked at is a check that is wrong,
-// so there is no error.
+// so there is no error. That there is no schema comes before what it would hold.
 func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	checks := examinePostgres(ctx, databaseURL)
 	if checks[0].Verdict == Fine {
-		checks = append(checks, examineSchema(ctx, databaseURL, redis)...)
+		checks = slices.Insert(checks, 1, examineSchema(ctx, databaseURL, redis)...)
 	}
 	return append(checks, examineRedis(ctx, redis)...)
 }
 
-// examineSchema opens the service, which compares versions, and asks what it can't read.
+// examineSchema opens the service, which compares versions and looks for a pooler, and
+// asks what it can't read and whether the Redis is its own.
 func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
-	const name = "schema version"
+	const name, server = "schema version", "server"
 	service, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: databaseURL, Redis: redis})
 	switch {
 	case errors.Is(err, postadjudication.ErrSchema):
-		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrSchema.Error()+": "), "; ")
-		return []Check{wrong(name, what, strings.TrimPrefix(cure, "run: "))}
+		return []Check{named(name, err, postadjudication.ErrSchema)}
+	case errors.Is(err, postadjudication.ErrUnsuitable):
+		return []Check{named(server, err, postadjudication.ErrUnsuitable)}
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	runs, served := readable(ctx, service), served(ctx, service)
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), readable(ctx, service), served(ctx, service), own(ctx, service)}
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	return []Check{fine(name, "the one this program needs"), runs, served}
+	return checks
 }
 
 // served asks for runs that wait where no process works.
@@ -88,6 +91,25 @@ func served(ctx context.Context, service *postadjudication.Service) Check {
 		return hint(name, "live runs in queues that no running process serves: "+strings.Join(queues, ", "), "start a process that has these families")
 	}
 	return fine(name, "all that live runs are in")
+}
+
+// named is the check of an error that says what is wrong and, behind a semicolon, the cure.
+func named(name string, err, kind error) Check {
+	what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), kind.Error()+": "), "; ")
+	return wrong(name, what, strings.TrimPrefix(cure, "run: "))
+}
+
+// own asks whether the Redis is the one by which this database is worked on.
+func own(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "Redis of this database"
+	switch err := service.ExamineRedis(ctx); {
+	case errors.Is(err, postadjudication.ErrRedis):
+		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrRedis.Error()+": "), ": ")
+		return wrong(name, what, cure)
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	}
+	return fine(name, "no other is known")
 }
 
 // readable asks for runs that this program passes over.

@@ -34,7 +34,15 @@ func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
 		t.Fatal(err)
 	}
 	checks := doctor.Examine(t.Context(), testkit.Database(t)+"&synchronous_commit=off", opt)
-	for _, name := range []string{"synchronous_commit", "receipts append-only", "schema version", "maxmemory-policy"} {
+	if checks[0].Verdict != doctor.Fine || checks[1].Name != "schema version" {
+		t.Errorf("what comes first of a database without a schema: %+v", checks[:2])
+	}
+	for _, c := range checks {
+		if c.Name == "receipts append-only" {
+			t.Errorf("evidence that was never there is told to be tampered with: %+v", c)
+		}
+	}
+	for _, name := range []string{"synchronous_commit", "schema version", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Wrong || c.Result == "" || c.Cure == "" {
 			t.Errorf("%+v", c)
 		}
@@ -51,12 +59,12 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "runs readable", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "server", "runs readable", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
 			t.Errorf("%+v", c)
 		}
 	}
-	for _, name := range []string{"Redis persistence", "asynq queues"} {
+	for _, name := range []string{"replication", "Redis persistence", "asynq queues"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Hint || c.Cure == "" {
 			t.Errorf("%+v", c)
 		}

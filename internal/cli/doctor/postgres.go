@@ -40,9 +40,13 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 		}
 	}()
 	p := patient{ctx, db}
-	return []Check{
-		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.appendOnly(), p.guarded(), p.clock(),
+	checks = []Check{
+		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.replication(), p.clock(),
 	}
+	if p.hasSchema() { // else that is what is wrong
+		checks = append(checks, p.appendOnly(), p.guarded())
+	}
+	return checks
 }
 
 type patient struct {
@@ -80,6 +84,33 @@ func (p patient) durable(setting string, good ...string) Check {
 		}
 	}
 	return wrong(setting, value, fmt.Sprintf("set %s = on: a crash may lose what was committed", setting))
+}
+
+// hasSchema reports whether there is anything of ours. What can't be asked is told by the
+// checks that ask for it.
+func (p patient) hasSchema() bool {
+	there, err := p.ask(`SELECT (to_regclass('recourse.receipts') IS NOT NULL)::text`)
+	return err != nil || there == "true"
+}
+
+// replication says what the promises hold on: one server, or a commit that a standby has.
+func (p patient) replication() Check {
+	const name = "replication"
+	names, err := p.ask(`SELECT current_setting('synchronous_standby_names')`)
+	if err != nil {
+		return wrong(name, err.Error(), "check the server's log")
+	}
+	if names == "" {
+		return hint(name, "not synchronous: the promises hold on this one server, and a failover to a standby may lose what was committed last, findings and payments included", "set synchronous_standby_names, or compare with the escrow service after a failover")
+	}
+	standbys, err := p.ask(`SELECT count(*)::text FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')`)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "check the server's log")
+	case standbys == "0":
+		return hint(name, "synchronous, and no standby is there: each commit waits for one", "start the standby that synchronous_standby_names names")
+	}
+	return fine(name, "synchronous, standbys: "+standbys)
 }
 
 // appendOnly asks the catalogue; nothing is tried on real receipts.

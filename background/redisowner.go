@@ -1,0 +1,261 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// ErrRedis means that the Redis is one that this process must not work with. The error
+// says in one line why, and what to do.
+var ErrRedis = errors.New("unsuitable Redis")
+
+var errRedisCluster = fmt.Errorf("%w: it is a Cluster, of which a redis:// URL reaches one node: name it as redis-cluster://host:6379", ErrRedis)
+
+// ownerKey holds the identity of the database whose notifications a Redis carries.
+const ownerKey = "recourse:database"
+
+// patience is for how long a Redis that belonged to another database must belong to none
+// before it is taken: emptied, it is its owner's again within a sweep. It is also for how
+// long processes may name different Redis: one that was emptied or failed over is seen by
+// each at another time.
+func (o *redisOwner) patience() time.Duration { return o.m.cfg.LostAfter * 2 / 3 }
+
+// redisOwner knows whether the Redis is that of this database, and the one that the other
+// processes use. Notifications that go to another Redis are heard by nobody there, and
+// each sweeper would notify what the other one has; those of another database are for
+// runs that are not known here.
+//
+// A Redis that forgot everything is nobody's, and taken again: that is a fault to be
+// healed. One that names another database is refused, and so is the younger of two
+// processes that use two.
+type redisOwner struct {
+	m *Manager
+
+	mu      sync.Mutex
+	foreign error
+	apart   error
+	cluster error
+	marker  string // of the Redis, as last seen; empty when it could not be asked
+
+	// Of the sweeping goroutine alone:
+	vacant time.Time // since when nobody owns a Redis that was another's
+
+	// Of the observing goroutine alone:
+	differs time.Time // since when an older process names another Redis
+	told    SessionID // the session that the marker was recorded for,
+	named   string    // and that marker
+}
+
+// err says why nothing may be claimed with this Redis.
+func (o *redisOwner) err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return errors.Join(o.cluster, o.foreign, o.apart)
+}
+
+// ask adds to a pipeline what sawn reads. A Redis that is another's is not taken at once
+// when it has none.
+func (o *redisOwner) ask(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
+	if o.m.cfg.Database == "" {
+		return nil
+	}
+	o.mu.Lock()
+	foreign := o.foreign != nil
+	o.mu.Unlock()
+	if !foreign || !o.vacant.IsZero() && time.Since(o.vacant) >= o.patience() {
+		pipe.SetNX(ctx, ownerKey, o.m.cfg.Database, 0)
+	}
+	return pipe.Get(ctx, ownerKey)
+}
+
+// saw takes in what a sweep read: the marker, and whose Redis it is. err is that of the
+// pipeline.
+func (o *redisOwner) saw(marker string, owner *redis.StringCmd, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.foreign
+	o.marker = marker
+	if o.cluster = nil; redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+		o.cluster = errRedisCluster
+	}
+	if owner == nil || err != nil {
+		return
+	}
+	switch whose := owner.Val(); {
+	case whose == "":
+		if o.vacant.IsZero() {
+			o.vacant = time.Now()
+		}
+		return
+	case whose == o.m.cfg.Database:
+		o.foreign = nil
+	default:
+		o.foreign = foreignRedis(whose)
+	}
+	o.vacant = time.Time{}
+	if was == nil && o.foreign != nil {
+		o.m.log.Error("nothing is claimed", zap.Error(o.foreign))
+	}
+}
+
+func foreignRedis(whose string) error {
+	return fmt.Errorf("%w: it carries the notifications of another database (%s): name another Redis, or another logical database of it; when that database is gone: redis-cli DEL %s", ErrRedis, whose, ownerKey)
+}
+
+// compare looks which Redis the sessions of other live processes name, and records which
+// one this process uses under its own.
+func (o *redisOwner) compare(ctx context.Context, sessions []Session, own SessionID, beats func(Session) bool) {
+	o.mu.Lock()
+	marker := o.marker
+	o.mu.Unlock()
+	if own != (SessionID{}) && (own != o.told || marker != o.named) {
+		if err := o.m.cfg.Ledger.NameRedis(ctx, own, marker); err != nil {
+			o.m.log.Debug("which Redis is used was not recorded yet", zap.Error(err))
+			return
+		}
+		o.told, o.named = own, marker
+	}
+	other, found := older(sessions, own, marker, beats)
+	if !found {
+		o.differs = time.Time{}
+	} else if o.differs.IsZero() {
+		o.differs = time.Now()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.apart
+	if o.apart = nil; found && time.Since(o.differs) >= o.patience() {
+		o.apart = redisApart(other.Worker)
+	}
+	if was == nil && o.apart != nil {
+		o.m.log.Error("nothing is claimed", zap.Error(o.apart))
+	}
+}
+
+func redisApart(worker string) error {
+	return fmt.Errorf("%w: %s, which works on this database, uses another one: name the same Redis, and the same logical database of it, for all", ErrRedis, worker)
+}
+
+// older finds a live session that began before the own one and names another Redis.
+func older(sessions []Session, own SessionID, marker string, beats func(Session) bool) (Session, bool) {
+	var mine Session
+	for _, s := range sessions {
+		if s.ID == own {
+			mine = s
+		}
+	}
+	for _, s := range sessions {
+		earlier := s.StartedAt.Before(mine.StartedAt) || s.StartedAt.Equal(mine.StartedAt) && strings.Compare(s.ID.String(), mine.ID.String()) < 0
+		if marker != "" && s.Redis != "" && s.Redis != marker && !s.Lost && mine.ID != (SessionID{}) && earlier && beats(s) {
+			return s, true
+		}
+	}
+	return Session{}, false
+}
+
+// CheckRedis is nil when this process may work with its Redis, and also when that can't be
+// reached: that is no reason not to start. When take is true it takes a Redis that is
+// nobody's. The error wraps ErrRedis.
+func (m *Manager) CheckRedis(ctx context.Context, take bool) error {
+	marker, err := m.askRedis(ctx, take)
+	if errors.Is(err, ErrRedis) {
+		return err
+	}
+	if err != nil {
+		return nil // it can't be reached; readiness says so
+	}
+	return m.checkOthers(ctx, marker, take)
+}
+
+// askLimit is for how long the start of a process waits for a Redis. The client goes by
+// time-outs of its own, and tries again.
+const askLimit = 2 * time.Second
+
+// askRedis reads the marker of a Redis that is this database's own, or nobody's.
+func (m *Manager) askRedis(ctx context.Context, take bool) (string, error) {
+	type answer struct {
+		marker string
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		marker, err := m.readRedis(ctx, take)
+		answers <- answer{marker, err}
+	}()
+	limit := time.NewTimer(askLimit)
+	defer limit.Stop()
+	select {
+	case a := <-answers:
+		return a.marker, a.err
+	case <-limit.C:
+		return "", context.DeadlineExceeded
+	}
+}
+
+func (m *Manager) readRedis(ctx context.Context, take bool) (marker string, err error) {
+	pipe := m.redis.Pipeline()
+	if take {
+		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0)
+		if m.cfg.Database != "" {
+			pipe.SetNX(ctx, ownerKey, m.cfg.Database, 0)
+		}
+	}
+	seen, owner, about := pipe.Get(ctx, markerKey), pipe.Get(ctx, ownerKey), pipe.Info(ctx, "cluster")
+	_, err = pipe.Exec(ctx)
+	switch {
+	case redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
+		return "", errRedisCluster
+	case err != nil && but(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
+		return "", err
+	case m.cfg.Database != "" && owner.Val() != "" && owner.Val() != m.cfg.Database:
+		return "", foreignRedis(owner.Val())
+	}
+	return seen.Val(), nil
+}
+
+// checkOthers is an error when a process that lives uses another Redis. What a session
+// names may be old: it counts only when its counter rose meanwhile, and then it was given
+// the time to see what became of its Redis.
+func (m *Manager) checkOthers(ctx context.Context, marker string, take bool) error {
+	first := map[SessionID]int64{}
+	for began := time.Now(); ; {
+		sessions, err := m.cfg.Ledger.Sessions(ctx)
+		if err != nil {
+			return err
+		}
+		var apart []Session
+		for _, s := range sessions {
+			if s.Redis == "" || s.Lost || s.Redis == marker {
+				continue
+			}
+			if _, known := first[s.ID]; !known {
+				first[s.ID] = s.Beat
+			}
+			apart = append(apart, s)
+		}
+		if len(apart) == 0 {
+			return nil
+		}
+		if time.Since(began) >= 4*m.cfg.BeatEvery+2*m.cfg.SweepEvery {
+			for _, s := range apart {
+				if s.Beat > first[s.ID] {
+					return redisApart(s.Worker)
+				}
+			}
+			return nil
+		}
+		if !sleep(ctx, m.cfg.BeatEvery/2) {
+			return ctx.Err()
+		}
+		if marker, err = m.askRedis(ctx, take); err != nil {
+			return nil // it went away meanwhile
+		}
+	}
+}

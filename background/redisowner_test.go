@@ -1,0 +1,103 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+const ownerKey = "recourse:database"
+
+// A Redis that carries another database's notifications is left alone: nothing is claimed,
+// and nothing taken of it, until it has been nobody's for so long that its owner is gone.
+// One of ours that was emptied is taken again at once.
+func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	w := h.start(quick, func(c *background.Config) { c.Database = "ours" })
+	owner := func() string { return client.Get(t.Context(), ownerKey).Val() }
+	h.awaitTrue("the Redis is ours", func() bool { return owner() == "ours" })
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("the emptied Redis is ours again", func() bool { return owner() == "ours" })
+	if err := w.Healthy(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), ownerKey, "theirs", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitTrue("it says why nothing is claimed", func() bool {
+		err := w.Healthy()
+		return errors.Is(err, background.ErrRedis) && strings.Contains(err.Error(), "theirs")
+	})
+	r := h.submit(w)
+	h.awaitTrue("the run has its task, and nobody takes it", func() bool { return h.waits(r) })
+	if n := h.calls.Load(); n != 0 || owner() != "theirs" {
+		t.Fatalf("%d calls, the Redis is of %q", n, owner())
+	}
+	emptied := time.Now()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState(r.ID, background.Succeeded)
+	if took := time.Since(emptied); took < time.Second || owner() != "ours" {
+		t.Errorf("it was taken after %s, and is of %q", took, owner())
+	}
+}
+
+// waits reports whether asynq holds the task of a run as pending.
+func (h *house) waits(r background.Run) bool {
+	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
+	return err == nil && info.State == asynq.TaskStatePending
+}
+
+// Of two processes of one database that use two Redis the younger one claims nothing.
+func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	first := h.start(quick, func(c *background.Config) { c.Database, c.Worker = "ours", "first" })
+	h.awaitTrue("the first is known, and its Redis", func() bool {
+		all, err := h.journal.Sessions(t.Context())
+		return err == nil && len(all) == 1 && all[0].Redis != ""
+	})
+	other := asynq.RedisClientOpt{Addr: startRedis(t).Addr()}
+	refused, err := background.New(func() background.Config {
+		c := h.config()
+		quick(&c)
+		c.Redis, c.Database = other, "ours"
+		return c
+	}())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refused.CheckRedis(t.Context(), false); !errors.Is(err, background.ErrRedis) || !strings.Contains(err.Error(), "first") {
+		t.Errorf("before it is started: %v", err)
+	}
+	if err := refused.Close(); err != nil {
+		t.Error(err)
+	}
+	second := h.start(quick, func(c *background.Config) { c.Database, c.Redis = "ours", other })
+	h.awaitTrue("the younger one says why it claims nothing", func() bool {
+		err := second.Healthy()
+		return errors.Is(err, background.ErrRedis) && strings.Contains(err.Error(), "first")
+	})
+	if err := first.Healthy(); err != nil {
+		t.Errorf("the older one: %v", err)
+	}
+	// What is handed over to the younger one is executed by the older.
+	h.awaitState(h.submit(second).ID, background.Succeeded)
+	first.stop()
+	h.awaitTrue("alone, it works", func() bool { return second.Healthy() == nil })
+}

@@ -1,0 +1,52 @@
+// Package build tells what this program was built from, as the Go toolchain recorded it.
+// It imports the standard library only.
+package build
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+// Info is what the program was built from. What was not recorded, as by go test, is
+// "unknown".
+type Info struct {
+	Version  string `json:"version"`  // of the module
+	Revision string `json:"revision"` // of the sources; with +dirty when they were changed
+	Go       string `json:"go"`
+}
+
+const unknown = "unknown"
+
+// Read reads what was recorded.
+func Read() Info {
+	recorded, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Info{Version: unknown, Revision: unknown, Go: runtime.Version()}
+	}
+	return of(recorded)
+}
+
+func of(recorded *debug.BuildInfo) Info {
+	out := Info{Version: recorded.Main.Version, Revision: unknown, Go: recorded.GoVersion}
+	if out.Version == "" || out.Version == "(devel)" {
+		out.Version = unknown
+	}
+	changed := false
+	for _, s := range recorded.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			out.Revision = s.Value
+		case "vcs.modified":
+			changed = s.Value == "true"
+		}
+	}
+	if changed && out.Revision != unknown {
+		out.Revision += "+dirty"
+	}
+	return out
+}
+
+// String is one line for people.
+func (i Info) String() string {
+	return "recourse " + i.Version + ", revision " + i.Revision + ", " + i.Go
+}

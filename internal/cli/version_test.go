@@ -1,0 +1,83 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestTheVersionIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	if r := p.run("", "--version"); r.code != 0 || !strings.HasPrefix(r.out, "recourse ") || !strings.Contains(r.out, "revision") || !strings.Contains(r.out, "go1.") {
+		t.Errorf("%d %q", r.code, r.out)
+	}
+	v := p.run("", "--version", "--json").object(t)
+	for _, member := range []string{"version", "revision", "go"} {
+		if s, ok := v[member].(string); !ok || s == "" {
+			t.Errorf("%s: %v", member, v)
+		}
+	}
+}
+
+// The log says that a process began, which run died and why, and that the process ended.
+func TestTheLogSaysWhatBeganDiedAndEnded(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[string][]string{"": {"started", "a run was dead-lettered", "stopping", "stopped"}, "error": nil} {
+		p := newPlace(t, testkit.Migrated(t))
+		p.env[app.LogLevelVariable] = level
+		ctx, cancel := context.WithCancel(t.Context())
+		r, w := io.Pipe()
+		var errs bytes.Buffer
+		done := make(chan int, 1)
+		env := map[string]string{}
+		for k, v := range p.env {
+			env[k] = v
+		}
+		go func() {
+			done <- cli.Execute(ctx, []string{"serve", "--embedded", "--listen", "127.0.0.1:0", "--json"}, cli.Streams{In: strings.NewReader(""), Out: w, Err: &errs, Getenv: func(n string) string { return env[n] }})
+			_ = w.Close() // of a pipe, never fails
+		}()
+		var serving map[string]any
+		if err := json.NewDecoder(r).Decode(&serving); err != nil {
+			cancel()
+			t.Fatalf("exit %d: %v: %s", <-done, err, errs.String())
+		}
+		transaction := "txr_refused" + level
+		refused := strings.Replace(another(transaction), "{", `{"simulate":["refused"],`, 1)
+		p.run(refused, "submit", "-").wants(t, "submit", 0, "")
+		for dead := false; !dead; { // bounded by the time limit of go test
+			dead = p.run("", "status", transaction, "--tenant", "acme", "--json").object(t)["settlement_progression_status"] == "dispute-ready"
+		}
+		cancel()
+		if code := <-done; code != 0 {
+			t.Errorf("exit %d: %s", code, errs.String())
+		}
+		said := map[string]map[string]any{}
+		for line := range strings.Lines(errs.String()) {
+			var l map[string]any
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			said[strings.SplitN(l["msg"].(string), ":", 2)[0]] = l
+		}
+		for _, msg := range want {
+			if said[msg] == nil {
+				t.Errorf("without %q: %s", msg, errs.String())
+			}
+		}
+		if want == nil && len(said) > 0 {
+			t.Errorf("at level error: %s", errs.String())
+		}
+		if l := said["a run was dead-lettered"]; l != nil && (l["tenant"] != "acme" || l["run"] == "" || l["reason"] == "") {
+			t.Errorf("%v", l)
+		}
+	}
+}

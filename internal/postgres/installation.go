@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// Installation is what the database says of itself.
+type Installation struct {
+	ID       string // of this database, for good; empty before Install
+	Standby  bool   // the server takes no writes
+	Schema   int64  // version
+	Timeline int64  // of the server's log; 0 on a standby
+
+	// Noted is the timeline that the database was seen on last, Before the one before it, and
+	// Since when Noted was seen first; zero when it never changed.
+	Noted, Before int64
+	Since         time.Time
+}
+
+// The timeline is the one that is written on now: the control file has the new one of a
+// promoted server only after its next checkpoint.
+const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied),
+	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
+	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
+
+// Installation reads what the database says of itself. It costs one statement.
+func (j *Journal) Installation(ctx context.Context) (i Installation, err error) {
+	var since sql.NullTime
+	err = j.reads.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.Noted, &i.Before, &since)
+	if err != nil {
+		return i, unavailable(err)
+	}
+	if since.Valid {
+		i.Since = since.Time.UTC()
+	}
+	return i, nil
+}
+
+// Install gives the database its identity, unless it has one, and reads it.
+func (j *Journal) Install(ctx context.Context) (Installation, error) {
+	if _, err := j.reads.ExecContext(ctx, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
+		return Installation{}, unavailable(err)
+	}
+	return j.Installation(ctx)
+}
+
+// Suitable is nil when work may be done on the database as it is. The error wraps
+// ErrUnsuitable or ErrSchema, and says in one line what it is and what to do.
+func (i Installation) Suitable() error {
+	want, err := newest()
+	switch {
+	case err != nil:
+		return err
+	case i.Standby:
+		return errStandby
+	case i.Schema > want:
+		return newerSchema(i.Schema, want)
+	}
+	return nil
+}
+
+func newerSchema(have, want int64) error {
+	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
+}
+
+// NoteTimeline records the timeline that the database is on, and reports whether this call
+// was the one that recorded a change of it.
+func (j *Journal) NoteTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	res, err := j.reads.ExecContext(ctx, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
+		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.Noted)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return false, unavailable(err)
+	}
+	return n == 1 && i.Noted > 0, nil
+}
+
+// Undecided is what a tenant's receipts of some time tell that a lost tail of the log may
+// contradict.
+type Undecided struct {
+	Tenant   string `json:"tenant"`
+	Unknown  int64  `json:"unknown"`  // attempts that ended with an unknown outcome
+	Findings int64  `json:"findings"` // of people and of lookups
+}
+
+// What has no place in the order of events yet is read as well. Receipts have no index by
+// time; the newest statements that wrote any are looked at, as many as a minute can hold.
+const undecidedSQL = `
+WITH newest AS (
+  (SELECT case_ids, seqs FROM recourse.event_log ORDER BY last DESC LIMIT 20000) UNION ALL (SELECT case_ids, seqs FROM recourse.outbox)
+), places AS (SELECT p.case_id, p.seq FROM newest n, unnest(n.case_ids, n.seqs) AS p (case_id, seq))
+SELECT r.tenant, count(*) FILTER (WHERE r.subtype <> 'reconciled'), count(*) FILTER (WHERE r.subtype = 'reconciled')
+FROM places p JOIN recourse.receipts r ON r.case_id = p.case_id AND r.seq = p.seq
+WHERE r.at >= $1 AND r.at < $2 AND (r.subtype = 'reconciled'
+  OR r.subtype IN ('retry-scheduled', 'dead-lettered', 'attempt-interrupted') AND r.body::json #>> '{payload,outcome_class}' = 'unknown')
+GROUP BY r.tenant ORDER BY r.tenant`
+
+// Undecided counts by tenant what was recorded within a time, its end not included.
+func (j *Journal) Undecided(ctx context.Context, from, to time.Time) ([]Undecided, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	rows, err := j.reads.QueryContext(ctx, undecidedSQL, from, to)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer rows.Close()
+	var out []Undecided
+	for rows.Next() {
+		var u Undecided
+		if err := rows.Scan(&u.Tenant, &u.Unknown, &u.Findings); err != nil {
+			return nil, unavailable(err)
+		}
+		out = append(out, u)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unavailable(err)
+	}
+	return out, nil
+}
+
+// NameRedis keeps which Redis the notifications of a session go by; empty when that is not
+// known.
+func (j *Journal) NameRedis(ctx context.Context, id background.SessionID, marker string) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	if _, err := j.reads.ExecContext(ctx, `UPDATE recourse.sessions SET redis = nullif($2, '') WHERE id = $1`, id, marker); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// ErrUnsuitable means that the database can't be worked on as it is: a standby, or behind a
+// connection pooler in transaction mode. The error says in one line which, and what to do.
+var ErrUnsuitable = postgres.ErrUnsuitable
+
+// ErrRedis means that the Redis can't be worked with: a Cluster that was named as one
+// server, one that carries another database's notifications, or another one than the
+// other processes use. The error says in one line which, and what to do.
+var ErrRedis = background.ErrRedis
+
+const (
+	conditionsEvery = time.Second
+	poolingEvery    = 30 * time.Second // how often it is looked for a pooler that came later
+	failoverShown   = 24 * time.Hour   // for how long readiness tells of a failover
+	failoverBefore  = time.Minute      // how much before it is asked what was decided
+)
+
+// Failover is that the database goes on on another timeline of its server's log, as after
+// the promotion of a standby or a restore. What was committed last before it may be lost,
+// unless replication is synchronous: a finding or a decision that was answered, and
+// payments that were made on it.
+type Failover struct {
+	From   int64     `json:"from_timeline"`
+	To     int64     `json:"to_timeline"`
+	SeenAt time.Time `json:"seen_at"`
+	// What was recorded from a minute before the old timeline was last seen on: to be
+	// compared with what people and the escrow service know. Counted is false while that
+	// is not known.
+	Since   time.Time   `json:"since"`
+	Counted bool        `json:"counted"`
+	Tenants []Undecided `json:"tenants"`
+}
+
+// Undecided counts what a lost tail may contradict, of one tenant.
+type Undecided = postgres.Undecided
+
+// openJournal opens a database that may be worked on, or audited where that is all.
+func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.Installation, error) {
+	journal, err := postgres.Open(ctx, c.DatabaseURL)
+	if err != nil {
+		return nil, postgres.Installation{}, err
+	}
+	journal.Warn = func(err error) { c.Logger.Warn("passed over", zap.Error(err)) }
+	installed, err := journal.Installation(ctx)
+	if err == nil && !c.Unguarded {
+		if err = installed.Suitable(); err == nil {
+			err = journal.Guarded(ctx)
+		}
+	}
+	if err == nil && installed.ID == "" && c.Executor != nil && !c.Unguarded {
+		installed, err = journal.Install(ctx)
+	}
+	if err != nil {
+		journal.Close()
+		return nil, installed, err
+	}
+	return journal, installed, nil
+}
+
+// conditions watches what the database says of itself while a process works on it. A
+// schema that is newer than this program may mean anything: there is no statement by which
+// one version of it can tell that it may work on the tables of another. So such a process
+// claims nothing more, and does nothing else that decides, until it is replaced.
+type conditions struct {
+	journal *postgres.Journal
+	log     *zap.Logger
+	now     func() time.Time
+	bad     atomic.Pointer[error]
+	over    atomic.Pointer[Failover]
+
+	// Of the watching goroutine alone:
+	seen   time.Time // when the timeline before was seen last
+	pooled time.Time // when it was last looked for a pooler
+}
+
+// err says why nothing may be claimed.
+func (c *conditions) err() error {
+	if err := c.bad.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// failover is the last one, for as long as it is shown; nil when there was none.
+func (c *conditions) failover() *Failover {
+	over := c.over.Load()
+	if over == nil || c.now().Sub(over.SeenAt) > failoverShown {
+		return nil
+	}
+	return over
+}
+
+// run watches until ctx ends. outdated is called once when the schema is newer.
+func (c *conditions) run(ctx context.Context, outdated func()) {
+	tick := time.NewTicker(conditionsEvery)
+	defer tick.Stop()
+	for c.pooled = time.Now(); ; {
+		c.look(ctx, outdated)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *conditions) look(ctx context.Context, outdated func()) {
+	if errors.Is(c.err(), ErrSchema) {
+		return // for good
+	}
+	found, err := c.journal.Installation(ctx)
+	if err != nil {
+		return // whoever asks whether this process is ready asks the database as well
+	}
+	err = found.Suitable()
+	if err == nil && time.Since(c.pooled) >= poolingEvery {
+		c.pooled = time.Now()
+		if pooled := c.journal.Unpooled(ctx); errors.Is(pooled, ErrUnsuitable) {
+			err = pooled
+		}
+	} else if err == nil && errors.Is(c.err(), postgres.ErrPooled) {
+		err = c.err() // until it is looked for again
+	}
+	c.become(err)
+	if errors.Is(err, ErrSchema) {
+		outdated()
+		return
+	}
+	if !found.Standby {
+		c.follow(ctx, found)
+	}
+}
+
+func (c *conditions) become(err error) {
+	was := c.err()
+	switch {
+	case err == nil:
+		c.bad.Store(nil)
+		if was != nil {
+			c.log.Info("the database can be worked on again")
+		}
+	default:
+		c.bad.Store(&err)
+		if was == nil {
+			c.log.Error("nothing is claimed", zap.Error(err))
+		}
+	}
+}
+
+// follow notes the timeline, and tells of a change.
+func (c *conditions) follow(ctx context.Context, found postgres.Installation) {
+	switch {
+	case found.Timeline != found.Noted:
+		changed, err := c.journal.NoteTimeline(ctx, found, c.now())
+		if err != nil {
+			c.log.Warn("the timeline of the database was not recorded yet", zap.Error(err))
+		}
+		if changed {
+			c.log.Error("the database has failed over or was restored: what was committed last before may be lost, unless replication is synchronous",
+				zap.Int64("from_timeline", found.Noted), zap.Int64("to_timeline", found.Timeline))
+		}
+		return // it is told when it is read
+	case found.Since.IsZero() || c.now().Sub(found.Since) > failoverShown:
+		c.seen = c.now()
+		return
+	}
+	over := c.over.Load()
+	if over == nil || !over.SeenAt.Equal(found.Since) {
+		since := found.Since
+		if !c.seen.IsZero() && c.seen.Before(since) {
+			since = c.seen
+		}
+		over = &Failover{From: found.Before, To: found.Noted, SeenAt: found.Since, Since: since.Add(-failoverBefore).UTC().Truncate(time.Second)}
+	}
+	if !over.Counted {
+		over = c.counted(ctx, *over)
+	}
+	c.over.Store(over)
+	c.seen = c.now()
+}
+
+func (c *conditions) counted(ctx context.Context, over Failover) *Failover {
+	tenants, err := c.journal.Undecided(ctx, over.Since, over.SeenAt.Add(time.Second))
+	if err != nil {
+		c.log.Warn("what was decided before the failover was not counted yet", zap.Error(err))
+		return &over
+	}
+	over.Counted, over.Tenants = true, tenants
+	for _, u := range tenants {
+		c.log.Warn("decided or unknown shortly before the failover", zap.String("tenant", u.Tenant), zap.Int64("unknown", u.Unknown), zap.Int64("findings", u.Findings),
+			zap.Time("since", over.Since), zap.String("see", over.Command(u.Tenant)))
+	}
+	return &over
+}
+
+// Command is what shows a tenant's part of it.
+func (f *Failover) Command(tenant string) string {
+	return fmt.Sprintf("recourse dlq list --tenant %s --standing '' --since %s", tenant, f.Since.UTC().Format(time.RFC3339))
+}
+
+// Failover is the database's last change of timeline, nil when there was none within a day:
+// then somebody has to compare what was decided shortly before with what is known elsewhere.
+func (s *Service) Failover() *Failover { return s.conditions.failover() }

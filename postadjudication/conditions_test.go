@@ -1,0 +1,206 @@
+package postadjudication
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/internal/localredis"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// A worker whose database was migrated beyond it says so and claims nothing more.
+func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.mustRing(r.mustSubmit(release(1)))
+	r.atRest()
+	if _, err := r.db.Exec(`INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (999999, true)`); err != nil {
+		t.Fatal(err)
+	}
+	r.untilTrue("it is not ready, and says why", func() bool {
+		err := r.Healthy(context.Background())
+		return errors.Is(err, ErrSchema) && strings.Contains(err.Error(), "newer than this program's")
+	})
+	s := r.mustSubmit(release(2))
+	r.mustRing(s)
+	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
+	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 1 {
+		t.Errorf("%+v after %d calls, %v", st, r.escrow.totalCalls(), err)
+	}
+}
+
+// A standby takes no writes: nothing is opened on it but to audit. Once it is promoted it
+// is worked on, and everybody is told that the last commits may be lost.
+func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
+	t.Parallel()
+	ctx, dir := context.Background(), t.TempDir()
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil { // the server has a user of its own
+			t.Fatal(err)
+		}
+	}
+	cluster := filepath.Join(dir, "cluster")
+	server, err := localpg.Start(ctx, localpg.Options{Dir: cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	url := server.URL("postgres")
+	if _, _, err := Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	_, redis := testkit.Redis(t)
+	r := joinRig(t, url, redis, newEscrow())
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	r.deadAll(1, 2, func(Call) Answer { return noAnswer() })
+	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
+	r.untilTrue("the timeline is noted", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
+	if over := r.Failover(); over != nil {
+		t.Errorf("told without a failover: %+v", over)
+	}
+	r.stopWork()
+	r.stopWork = func() {}
+	stop()
+
+	if err := os.WriteFile(filepath.Join(cluster, "data", "standby.signal"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = localpg.Start(ctx, localpg.Options{Dir: cluster}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop() })
+	config := Config{DatabaseURL: server.URL("postgres"), Redis: redis, Executor: r.escrow}
+	if s, err := Open(ctx, config); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "standby") {
+		t.Fatalf("%v, %v", s, err)
+	}
+	audits := config
+	audits.Unguarded, audits.Executor = true, nil
+	s, err := Open(ctx, audits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := s.Audit(ctx); err != nil || !a.OK() {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+
+	promoted := database(t, server.URL("postgres"))
+	if _, err := promoted.Exec(`SELECT pg_promote()`); err != nil {
+		t.Fatal(err)
+	}
+	joined := joinRig(t, server.URL("postgres"), redis, r.escrow)
+	joined.work()
+	joined.untilTrue("the failover is told, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
+	over := joined.Failover()
+	if over.From != 1 || over.To != 2 || len(over.Tenants) != 1 || over.Tenants[0].Tenant != "acme" || over.Tenants[0].Unknown == 0 {
+		t.Errorf("%+v", over)
+	}
+	if !strings.Contains(over.Command("acme"), "recourse dlq list --tenant acme") {
+		t.Error(over.Command("acme"))
+	}
+}
+
+func database(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("postgres", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// Another database's Redis, and another Redis than the one in use, are refused before
+// anything is claimed; one that was emptied is healed.
+func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.untilTrue("its Redis is named", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
+	refused := func(what, databaseURL string, redis asynq.RedisConnOpt, word string) {
+		t.Helper()
+		s, err := Open(context.Background(), Config{DatabaseURL: databaseURL, Redis: redis, Executor: r.escrow})
+		if err == nil {
+			_ = s.Close() // the test has failed already
+		}
+		if !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("another database's", testkit.Migrated(t), r.redis, "another database")
+	_, second := testkit.Redis(t)
+	refused("another than the one in use", r.url, second, "uses another one")
+	logical := r.redis.(asynq.RedisClientOpt)
+	logical.DB = 7
+	refused("another logical database", r.url, logical, "uses another one")
+
+	client := redis.NewClient(&redis.Options{Addr: logical.Addr})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	joinRig(t, r.url, r.redis, r.escrow)
+	r.mustSubmit(release(1))
+	r.atRest()
+	if err := r.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A Cluster behind a URL of one server answers for a part of the queues only.
+func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T) {
+	t.Parallel()
+	node, err := localredis.Start(t.Context(), localredis.Options{Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := redis.NewClient(&redis.Options{Addr: node.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	url, e := testkit.Migrated(t), newEscrow()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the Cluster does not begin")
+		}
+	}
+	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
+		t.Fatalf("%v, %v", s, err)
+	}
+	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}}, e).work()
+	r.mustRing(r.mustSubmit(release(1)))
+	r.atRest()
+	if r.escrow.totalCalls() != 1 {
+		t.Errorf("%d calls", r.escrow.totalCalls())
+	}
+	r.untilTrue("it is ready", func() bool { return r.Healthy(context.Background()) == nil })
+}
