@@ -56,9 +56,10 @@ const (
 	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"
-	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
-	BulkChanged             Subtype = "bulk-changed"   // a bulk plan was started, paused, resumed, cancelled, or is done
-	RuleChanged             Subtype = "rule-changed"   // a rule for dead letters was made, changed or deleted
+	AccessRefused           Subtype = "access-refused"       // as refused, where no case of the tenant is named
+	BulkChanged             Subtype = "bulk-changed"         // a bulk plan was started, paused, resumed, cancelled, or is done
+	RuleChanged             Subtype = "rule-changed"         // a rule for dead letters was made, changed or deleted
+	DeadLettersRebuilt      Subtype = "dead-letters-rebuilt" // rows of the list of dead letters that differed were written anew
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -72,6 +73,7 @@ var knownSubtypes = []Subtype{
 	Superseded, ConservationBreach,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged,
+	DeadLettersRebuilt,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -84,7 +86,8 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged,
+		DeadLettersRebuilt:
 		return SourceOperations
 	}
 	return ""
