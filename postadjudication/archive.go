@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"iter"
@@ -82,21 +83,22 @@ func folderOf(tenant, family string) string {
 	return archive.Segment(tenant) + "/" + archive.Segment(family) + "/"
 }
 
-// archived writes letters of one tenant and family into one file and gives its name.
-// It is on stable storage when archived returns.
-func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at time.Time) (name string, err error) {
+// archived writes letters of one tenant and family into one file and gives its name and
+// the SHA-256 of what is in it. It is on stable storage when archived returns.
+func (s *Service) archived(ctx context.Context, letters []postgres.Filed, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
 		records[i] = archivedOf(f, at)
 	}
 	content, err := archive.Encode(records)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
+	sum := sha256.Sum256(content)
 	name = folderOf(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
 	ctx, cancel := context.WithTimeout(ctx, archiveLimit)
 	defer cancel()
-	return name, s.archive.Put(ctx, name, content)
+	return name, hex.EncodeToString(sum[:]), s.archive.Put(ctx, name, content)
 }
 
 // unarchive removes a file of which it is certain that no letter was taken with it, so

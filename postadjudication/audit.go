@@ -39,6 +39,8 @@ type Audit struct {
 	Breaks        []Break           `json:"breaks"`        // everything that was found broken, up to MaxBreaks
 	InAll         int               `json:"breaks_in_all"` // also those beyond MaxBreaks
 
+	Archive *ArchiveAudit `json:"archive,omitempty"` // what AuditQuery.Archive was found to hold
+
 	// Heads has the last receipt of each chain, of a broken one the last before what is broken.
 	Heads map[receipts.CaseID]receipts.Head `json:"-"`
 	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
@@ -47,6 +49,7 @@ type Audit struct {
 // AuditQuery says what is audited, and who is told how far that has got.
 type AuditQuery struct {
 	Tenants []string // everybody when there is none
+	Archive Archive  // where the files that receipts name are compared with them; nil: they are not
 	// Progress is called now and then, from the goroutine that audits: which part is worked
 	// on, and how many of all cases are done. May be nil.
 	Progress func(part string, done, of int)
@@ -72,12 +75,16 @@ func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
 			return nil, err
 		}
 	}
+	files := newArchiveCheck(q.Archive)
+	if q.Archive != nil {
+		a.Archive = &files.found
+	}
 	tell, err := s.auditProgress(ctx, q.Progress, tenants)
 	if err != nil {
 		return a, err
 	}
 	for _, tenant := range tenants {
-		if err := s.auditTenant(ctx, a, tenant, tell); err != nil {
+		if err := s.auditTenant(ctx, a, tenant, files, tell); err != nil {
 			return a, err
 		}
 	}
@@ -97,7 +104,7 @@ func (s *Service) auditProgress(ctx context.Context, progress func(string, int, 
 	return func(part string, done int) { progress(part, done, of) }, err
 }
 
-func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, tell func(string, int)) error {
+func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, files *archiveCheck, tell func(string, int)) error {
 	trail, stop := iter.Pull2(perCase(s.journal.AllReceipts(ctx, tenant)))
 	defer stop()
 	sums, desks := map[string]int64{}, s.newDeskAudit(tenant)
@@ -126,7 +133,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, tell
 		if a.Cases%auditEvery == 0 {
 			tell("cases", a.Cases)
 		}
-		if err := desks.note(ctx, a, own); err != nil {
+		if err := errors.Join(desks.note(ctx, a, own), files.note(ctx, a, site{tenant: tenant, kase: kase}, own)); err != nil {
 			return err
 		}
 		if last.Escrow != 0 {

@@ -57,20 +57,22 @@ func (s *Service) retire(ctx context.Context, letters []postgres.Filed, at time.
 
 // retireOf takes letters of one tenant and family.
 func (s *Service) retireOf(ctx context.Context, letters []postgres.Filed, at time.Time, receipt func(postgres.Filed, string) receipts.Draft) (done []background.Run, err error) {
-	name, certain := "", true // that nothing was taken
+	name, digest, certain := "", "", true // that nothing was taken
 	if s.archive != nil {
 		defer func() {
 			if certain && name != "" {
 				s.unarchive(ctx, name)
 			}
 		}()
-		if name, err = s.archived(ctx, letters, at); err != nil {
+		if name, digest, err = s.archived(ctx, letters, at); err != nil {
 			return nil, err
 		}
 	}
 	changes := make([]postgres.Change, len(letters))
 	for i, f := range letters {
-		changes[i] = retired(f, receipt(f, name))
+		draft := receipt(f, name)
+		draft.Payload.ArchiveDigest = digest
+		changes[i] = retired(f, draft)
 	}
 	certain = false
 	written, err := s.moveFiled(ctx, changes)

@@ -64,6 +64,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optText("adjudication_id", p.AdjudicationID)
 	c.optInteger("amount", p.Amount)
 	c.optText("archive", p.Archive)
+	c.optText("archive_digest", p.ArchiveDigest)
 	c.optText("asked_for", p.AskedFor)
 	c.optInteger("attempt", int64(p.Attempt))
 	c.optText("attempt_class", p.AttemptClass)

@@ -72,7 +72,8 @@ func (f *folder) receipt(inOrder bool, e Entry) error {
 	switch e.Subtype {
 	case Submitted:
 		return f.submitted(e)
-	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged:
+	case Refused, PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+		DeadLettersRebuilt:
 		return nil // may speak of a run that never was, or of none
 	}
 	run := f.runs[e.Run]

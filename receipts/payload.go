@@ -81,8 +81,9 @@ type Payload struct {
 
 	// What retention did with a letter.
 
-	Archive   string    `json:"archive,omitempty"`   // names the archive file that holds the letter
-	ExpiresAt time.Time `json:"expires_at,omitzero"` // when its retention ends
+	Archive       string    `json:"archive,omitempty"`        // names the archive file that holds the letter
+	ArchiveDigest string    `json:"archive_digest,omitempty"` // hex; SHA-256 of that file; not written by versions before
+	ExpiresAt     time.Time `json:"expires_at,omitzero"`      // when its retention ends
 }
 
 // Failure is an error as kept in evidence: redacted before it gets here.

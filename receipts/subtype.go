@@ -58,10 +58,11 @@ const (
 	OutOfBandChangeDetected Subtype = "out-of-band-change-detected"
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"
-	AccessRefused           Subtype = "access-refused" // as refused, where no case of the tenant is named
-	BulkChanged             Subtype = "bulk-changed"   // a bulk plan was started, paused, resumed, cancelled, or is done
-	RuleChanged             Subtype = "rule-changed"   // a rule for dead letters was made, changed or deleted
-	PeopleChanged           Subtype = "people-changed" // how many people it takes to state or free money by hand
+	AccessRefused           Subtype = "access-refused"       // as refused, where no case of the tenant is named
+	BulkChanged             Subtype = "bulk-changed"         // a bulk plan was started, paused, resumed, cancelled, or is done
+	RuleChanged             Subtype = "rule-changed"         // a rule for dead letters was made, changed or deleted
+	DeadLettersRebuilt      Subtype = "dead-letters-rebuilt" // rows of the list of dead letters that differed were written anew
+	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -75,6 +76,7 @@ var knownSubtypes = []Subtype{
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+	DeadLettersRebuilt,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -87,7 +89,8 @@ func (s Subtype) Source() Source {
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
-	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged:
+	case PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+		DeadLettersRebuilt:
 		return SourceOperations
 	}
 	return ""

@@ -40,6 +40,21 @@ func OpenDir(root string) (*Dir, error) {
 	return d, errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
+// DirAt uses a directory that is there, and writes nothing to find out.
+func DirAt(root string) (*Dir, error) {
+	info, err := os.Stat(root)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no directory", root)
+	}
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return &Dir{root: root}, nil
+}
+
 // Put implements Store.
 func (d *Dir) Put(ctx context.Context, name string, content []byte) error {
 	if err := ctx.Err(); err != nil {

@@ -14,6 +14,22 @@ func desk(do string) func(*stage, *hand) {
 	return func(s *stage, h *hand) { s.tell(h, do, s.onlyRun("letter = 'open'")) }
 }
 
+// unlisted leaves an open letter that the list of letters has lost, and nobody at work.
+func unlisted(s *stage) {
+	h := s.worker("")
+	s.submit(h, adjudication(1, "refused", ""))
+	s.untilRun("dead_lettered")
+	s.until("the letter is listed, and nothing waits to be", listed+` AND NOT EXISTS (SELECT FROM recourse.outbox)
+		AND (SELECT max(last) FROM recourse.event_log) = (SELECT last FROM recourse.projected WHERE name = 'letters')`)
+	s.quit(h)
+	s.exec(`DELETE FROM recourse.letters`)
+}
+
+// rebuild makes the list anew. Who comes after a process that was killed at it does it again.
+func rebuild(s *stage, h *hand) { s.tell(h, worker.Rebuild, "") }
+
+const listed = `SELECT EXISTS (SELECT FROM recourse.letters)`
+
 // held leaves an open letter that is held, and nobody at work.
 func held(s *stage) {
 	letter(s)

@@ -29,6 +29,7 @@ type transition struct {
 	ends string
 	// holds is what must be true at the end, beside what always must: a query of one bool.
 	holds string
+	again func(*stage, *hand) // what the survivor is asked for again, where it does not go on by itself
 }
 
 func submits(words, executor string) func(*stage, *hand) {
@@ -196,6 +197,17 @@ var transitions = map[string]transition{
 		},
 		lead: bulk(worker.Bulk), ends: bulkOnce,
 	},
+	failpoint.Rebuild: {before: unlisted, lead: rebuild, again: rebuild, holds: listed},
+	string(receipts.DeadLettersRebuilt): { // the register is there already
+		before: func(s *stage) {
+			unlisted(s)
+			h := s.worker("")
+			rebuild(s, h)
+			s.quit(h)
+			s.exec(`DELETE FROM recourse.letters`)
+		},
+		lead: rebuild, again: rebuild, holds: listed,
+	},
 	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
 	failpoint.RuleAct:         {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},
 	string(receipts.Replayed): {before: letter, lead: rule(1), holds: replayedOnce},
@@ -282,6 +294,9 @@ func killAt(t *testing.T, point string, tr transition) {
 		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, archive, tr.retain })
 		s.askAgain(survivor)
 		s.release(survivor)
+		if tr.again != nil {
+			tr.again(s, survivor)
+		}
 		if tr.ends != "" {
 			s.until(tr.ends, tr.ends)
 		}

@@ -27,7 +27,7 @@ loopback with the escrow service for demonstrations asks for no key, but for --t
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.dlqList(), c.dlqInspect(), c.dlqAnalyze(), c.dlqStats(), c.dlqExport(), c.dlqFork(), c.dlqRetry(), c.dlqReconcile(), c.dlqHold(), c.dlqRelease(), c.dlqMark(),
-		c.dlqPurge(), c.dlqClear(), c.dlqBulk(), c.dlqRules(), c.dlqRetention())
+		c.dlqPurge(), c.dlqClear(), c.dlqBulk(), c.dlqRules(), c.dlqRetention(), c.dlqRebuild())
 	return cmd
 }
 

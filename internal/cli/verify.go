@@ -15,9 +15,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// invariantHeads is what a file of heads adds to an audit.
-const invariantHeads = "no trail is cut off or rewritten before its expected head"
-
 // verification is the answer of receipts verify.
 type verification struct {
 	OK         bool                     `json:"ok"`
@@ -29,6 +26,8 @@ type verification struct {
 	Invariants map[string]string        `json:"invariants"` // name -> "ok" or the first thing that broke it
 	Breaks     []postadjudication.Break `json:"breaks"`
 	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
+
+	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
 }
 
 // auditing says what is to be checked.
@@ -38,6 +37,7 @@ type auditing struct {
 	all               bool
 	kase, transaction string // one case
 	heads, saveHeads  string
+	archive           string
 }
 
 func (c *command) receiptsVerify() *cobra.Command {
@@ -64,6 +64,7 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
+	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
 	return cmd
 }
 
@@ -82,6 +83,8 @@ func (a *auditing) check() error {
 		return errors.New("name the case by one of --case and --transaction")
 	case a.one() && a.all:
 		return errors.New("a case is one tenant's: name it by --tenant")
+	case a.one() && a.archive != "":
+		return errors.New("--archive compares the files of all cases, so that it is not for one of them")
 	case a.one() && a.saveHeads != "":
 		return errors.New("--save-heads notes the heads of all cases, so that it is not for one of them")
 	}
@@ -107,18 +110,21 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		return err
 	}
 	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
-		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll}
+		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll, Archive: audit.Archive}
 	names := slices.Clone(postadjudication.Invariants)
+	if v.Archive != nil {
+		names = append(names, postadjudication.InvariantArchive)
+	}
 	for _, name := range names {
 		v.Invariants[name] = audit.Verdict(name)
 	}
 	if a.heads != "" {
-		broken, err := compareHeads(ctx, service, a.tenant, expected, audit)
+		broken, err := service.CompareHeads(ctx, a.tenant, expected, audit)
 		if err != nil {
 			return err
 		}
 		v.heads(len(expected), broken)
-		names = append(names, invariantHeads)
+		names = append(names, postadjudication.InvariantHeads)
 	}
 	if v.OK && a.saveHeads != "" {
 		if err := writeHeads(a.saveHeads, audit.Heads); err != nil {
@@ -160,6 +166,11 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 		tenants = []string{a.tenant}
 	}
 	q := postadjudication.AuditQuery{Tenants: tenants}
+	if a.archive != "" {
+		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
+			return nil, &exit{exitUsage, err}
+		}
+	}
 	bar := &screen.Stages{}
 	if !c.json {
 		bar = screen.NewStages(c.Err)
@@ -171,11 +182,11 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 
 // heads adds what comparing noted heads has found.
 func (v *verification) heads(compared int, broken []postadjudication.Break) {
-	v.Expected, v.Invariants[invariantHeads] = compared, "ok"
+	v.Expected, v.Invariants[postadjudication.InvariantHeads] = compared, "ok"
 	if len(broken) == 0 {
 		return
 	}
-	v.OK, v.Invariants[invariantHeads] = false, broken[0].What
+	v.OK, v.Invariants[postadjudication.InvariantHeads] = false, broken[0].What
 	v.InAll += len(broken)
 	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
 }
@@ -183,6 +194,9 @@ func (v *verification) heads(compared int, broken []postadjudication.Break) {
 func (v verification) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
+	if f := v.Archive; f != nil {
+		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
+	}
 	s.Title("Invariants")
 	var rows [][]string
 	for _, name := range names {

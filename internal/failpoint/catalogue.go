@@ -46,6 +46,7 @@ const (
 	Rule      = "rule"       // a rule for dead letters is made, changed or deleted: its transaction commits
 	RuleAct   = "rule-act"   // a rule replays or marks a letter: their transaction commits
 	Sequence  = "sequence"   // receipts get their places in the order of events
+	Rebuild   = "rebuild"    // rows of the list of letters that differed are written: their transaction commits
 	Project   = "project"    // letters are brought up to date for searching: their transaction commits
 )
 

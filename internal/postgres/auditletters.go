@@ -24,7 +24,11 @@ WHERE l.run_id IS NULL OR (s.standing, s.family, s.queue, s.reason_code, s.class
   OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
 UNION ALL
 SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none' FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
-WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)`
+WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
+UNION ALL
+SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' in shape ' || s.id || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk
+FROM recourse.letter_shapes s JOIN (` + shapeCountsSQL + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + shapeDiffersSQL + `
+ORDER BY 3`
 
 // EachUnlisted gives the runs of a tenant, or of one case of it, that the list of letters
 // shows otherwise than they are, or not at all, or though they are no letters.

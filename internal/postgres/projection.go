@@ -114,9 +114,11 @@ func (j *Journal) project(ctx context.Context, hold string, toTheEnd bool) (done
 	if err != nil {
 		return done, err
 	}
-	if done.Cases, err = writeLetters(ctx, tx, found); err != nil {
+	written, err := writeLetters(ctx, tx, found)
+	if err != nil {
 		return done, err
 	}
+	done.Cases = written.cases
 	if _, err := tx.ExecContext(ctx, projectedSQL, upTo); err != nil {
 		return done, err
 	}

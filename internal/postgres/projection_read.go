@@ -22,7 +22,10 @@ WITH told AS MATERIALIZED (
   SELECT u.id FROM recourse.event_log l, unnest(l.case_ids) AS u(id) WHERE l.last > $1 AND l.last <= $2
   UNION
   SELECT u.id FROM recourse.outbox o, unnest(o.case_ids) AS u(id) WHERE $3
-)
+)` + deadRunsOfSQL
+
+// deadRunsOfSQL reads the dead runs of the cases told.
+const deadRunsOfSQL = `
 SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.bell, r.dead_at,
   c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
   o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
@@ -70,7 +73,11 @@ func deadRuns(ctx context.Context, tx *sql.Tx, after, upTo int64, toTheEnd bool)
 	if toTheEnd { // also what is given its place just now
 		upTo = math.MaxInt64
 	}
-	rows, err := tx.QueryContext(ctx, deadRunsSQL, after, upTo, toTheEnd)
+	return readDeadRuns(ctx, tx, deadRunsSQL, after, upTo, toTheEnd)
+}
+
+func readDeadRuns(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]deadRun, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -63,37 +63,44 @@ const (
 SELECT * FROM unnest($1::bytea[],$2::text[],$3::text[],$4::text[],$5::text[],$6::text[],$7::text[],$8::text[],$9::text[],$10::text[],$11::text[],$12::text[],$13::text[],$14::text[],
   $15::bool[],$16::bool[],$17::bool[],$18::bool[],$19::bool[]) RETURNING id, digest`
 
-	// lettersSQL writes letters as they are, and takes those away that are purged.
+	// lettersSQL writes letters as they are, and takes those away that are purged. It counts
+	// what that changed.
 	lettersSQL = `
 WITH gone AS (
-  DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])
-)
+  DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[]) RETURNING 1
+), put AS (
 INSERT INTO recourse.letters AS l (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
 SELECT run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams::int[]
 FROM unnest($2::uuid[],$3::text[],$4::bigint[],$5::text[],$6::text[],$7::text[],$8::timestamptz[],$9::timestamptz[],$10::bigint[],$11::bigint[],$12::int[],$13::int[],$14::int[],$15::text[],$16::text[])
   AS u(run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text, grams)
-ON CONFLICT (run_id) DO UPDATE SET shape = excluded.shape, submission = excluded.submission, last_seen_at = excluded.last_seen_at, amount = excluded.amount,
+ON CONFLICT (run_id) DO UPDATE SET tenant = excluded.tenant, shape = excluded.shape, transaction = excluded.transaction, escrow = excluded.escrow, dead_at = excluded.dead_at, submission = excluded.submission, last_seen_at = excluded.last_seen_at, amount = excluded.amount,
   at_risk = excluded.at_risk, attempts = excluded.attempts, replays = excluded.replays, bell = excluded.bell, error_text = excluded.error_text,
   grams = excluded.grams
-WHERE (l.shape, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.bell, l.error_text, l.grams)
-  IS DISTINCT FROM (excluded.shape, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk, excluded.attempts, excluded.replays, excluded.bell, excluded.error_text, excluded.grams)`
+WHERE (l.tenant, l.shape, l.transaction, l.escrow, l.dead_at, l.submission, l.last_seen_at, l.amount, l.at_risk, l.attempts, l.replays, l.bell, l.error_text, l.grams)
+  IS DISTINCT FROM (excluded.tenant, excluded.shape, excluded.transaction, excluded.escrow, excluded.dead_at, excluded.submission, excluded.last_seen_at, excluded.amount, excluded.at_risk,
+    excluded.attempts, excluded.replays, excluded.bell, excluded.error_text, excluded.grams)
+RETURNING xmax = 0 AS made)
+SELECT (SELECT count(*) FROM gone), count(*) FILTER (WHERE made), count(*) FILTER (WHERE NOT made) FROM put`
 )
 
-// writeLetters brings the letters of dead runs up to date and gives the number of
-// their cases. What is purged is no letter any more.
-func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
+// lettersWritten is what bringing letters up to date changed.
+type lettersWritten struct{ cases, removed, made, changed int }
+
+// writeLetters brings the letters of dead runs up to date. What is purged is no letter any
+// more.
+func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w lettersWritten, err error) {
 	cases := map[uuid.UUID]bool{}
 	shapes := make([]shapeOf, len(found))
 	for i := range found {
 		cases[found[i].CaseID] = true
 		shapes[i] = found[i].shape()
 	}
-	if len(found) == 0 {
-		return 0, nil
+	if w.cases = len(cases); len(found) == 0 {
+		return w, nil
 	}
 	ids, err := shapeIDs(ctx, tx, found, shapes)
 	if err != nil {
-		return 0, err
+		return w, err
 	}
 	gone, kept, short := newColumns(1, 0), newColumns(15, len(found)), shortTexts{}
 	for i := range found {
@@ -126,10 +133,10 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 		kept.str(arrayOf(gramsOf(d.Tenant, message, shapes[i].constant)))
 	}
 	if err := short.tell(ctx, tx); err != nil {
-		return 0, err
+		return w, err
 	}
-	_, err = tx.ExecContext(ctx, lettersSQL, append(gone.args(), kept.args()...)...)
-	return len(cases), err
+	err = tx.QueryRowContext(ctx, lettersSQL, append(gone.args(), kept.args()...)...).Scan(&w.removed, &w.made, &w.changed)
+	return w, err
 }
 
 // shapeIDs finds the shapes of letters, and makes those that there are not yet. Only

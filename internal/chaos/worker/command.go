@@ -18,6 +18,7 @@ const (
 	LetGo    = "let-go"    // Tenant and Run, which is held
 	Mark     = "mark"      // Tenant and Run
 	Purge    = "purge"     // Tenant's open letters
+	Rebuild  = "rebuild"   // Tenant's list of dead letters
 	Bulk     = "bulk"      // all of Tenant's open letters are forked by a plan
 	Break    = "break"     // the same, slowly, and the plan is cancelled
 	Rule     = "rule"      // one that replays all of Tenant's open letters: Attempts times

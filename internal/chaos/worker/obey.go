@@ -52,6 +52,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
 	case Hold, LetGo, Mark, Purge:
 		err = p.desk(ctx, c)
+	case Rebuild:
+		_, err = p.service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: c.Tenant, Actor: actor, Reason: reason})
 	case Bulk, Break:
 		err = p.bulk(ctx, c)
 	case Rule:

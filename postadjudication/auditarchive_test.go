@@ -1,0 +1,110 @@
+package postadjudication
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// The receipts of letters that were taken say what was in their archive file: one that is
+// changed by a byte, or is missing, is found, and named.
+func TestAChangedArchiveFileIsNoticed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	r.deadAll(0, 3, func(Call) Answer { return refused() })
+	folder := t.TempDir()
+	store, err := ArchiveDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := r.keeper(func(c *Config) { c.Archive = store })
+	for _, transaction := range []string{"txr_0", "txr_1"} {
+		if _, err := k.Purge(ctx, "acme", PurgeRequest{Actor: "user:ada", Reason: "old", Filter: LetterFilter{Transaction: transaction}, Confirm: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.at(188 * day).prune(PruneReport{Warned: 1})
+	k.at(196 * day).prune(PruneReport{Pruned: 1})
+	var files []string
+	for name, err := range store.Names(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, name)
+	}
+	if len(files) != 3 {
+		t.Fatalf("%v", files)
+	}
+	check := func(want ArchiveAudit, words ...string) {
+		t.Helper()
+		reader, err := ArchiveAt(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := k.AuditAll(ctx, AuditQuery{Archive: reader})
+		if err != nil || *a.Archive != want || len(a.Breaks) != len(words) {
+			t.Fatalf("%+v, %v, %+v; want %+v", a.Archive, err, a.Breaks, want)
+		}
+		for _, w := range words {
+			said := false
+			for _, b := range a.Breaks {
+				said = said || b.Invariant == InvariantArchive && strings.Contains(b.What, w) && b.Receipt != "" && b.Tenant == "acme"
+			}
+			if !said {
+				t.Errorf("%q is not said: %+v", w, a.Breaks)
+			}
+		}
+	}
+	check(ArchiveAudit{Files: 3, Same: 3})
+	path := filepath.Join(folder, filepath.FromSlash(files[0]))
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(ArchiveAudit{Files: 3, Same: 2, Changed: 1}, files[0]+" is changed")
+	if err := os.Remove(filepath.Join(folder, filepath.FromSlash(files[1]))); err != nil {
+		t.Fatal(err)
+	}
+	check(ArchiveAudit{Files: 3, Same: 1, Changed: 1, Missing: 1}, files[0]+" is changed", files[1]+" is missing")
+	if _, err := ArchiveAt(filepath.Join(folder, "none")); err == nil {
+		t.Error("a directory that is not there was taken for an archive")
+	}
+}
+
+// A receipt of a program before this one does not say what was in the file: it is counted.
+func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	store, err := ArchiveDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kase := context.Background(), receipts.CaseID(newID())
+	if err := store.Put(ctx, "acme/old.jsonl.gz", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	purged := receipts.Draft{Run: receipts.RunID(newID()), Subtype: receipts.Purged, Actor: "user:ada", At: time.Unix(1_800_000_000, 0), Payload: receipts.Payload{Archive: "acme/old.jsonl.gz"}}
+	gone := purged
+	gone.Payload.Archive = "acme/gone.jsonl.gz"
+	trail, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), purged, purged, gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, a := newArchiveCheck(store), newAudit()
+	if err := c.note(ctx, a, site{tenant: "acme", kase: kase}, trail); err != nil {
+		t.Fatal(err)
+	}
+	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.found != want || len(a.Breaks) != 1 {
+		t.Errorf("%+v, %+v", c.found, a.Breaks)
+	}
+}

@@ -1,0 +1,49 @@
+package postadjudication
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// InvariantHeads is checked when heads are compared that were noted earlier.
+const InvariantHeads = "no trail is cut off or rewritten before its expected head"
+
+// CompareHeads holds heads of a tenant's cases that were noted earlier against its trails,
+// which an audit has verified, and gives each that does not agree. A trail may have grown,
+// but must have passed through its noted head.
+func (s *Service) CompareHeads(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
+	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
+	for _, kase := range order {
+		want, have := expected[kase], audit.Heads[kase]
+		if have.Seq > want.Seq {
+			at, err := s.Receipts(ctx, tenant, kase, want.Seq-1, 1)
+			if err != nil {
+				return nil, err
+			}
+			if len(at) == 1 {
+				have = receipts.Head{Seq: at[0].Seq, Link: at[0].Link}
+			}
+		}
+		b := Break{Invariant: InvariantHeads, Tenant: tenant, Case: kase}
+		cut, isCut := audit.Cut[kase]
+		switch {
+		case isCut && cut <= want.Seq:
+			b.Receipt = receipts.Receipt{Case: kase, Seq: cut}.ID()
+			b.What = fmt.Sprintf("case %s: receipt %d is broken, and %d were noted", kase, cut, want.Seq)
+		case have.Seq < want.Seq:
+			b.What = fmt.Sprintf("case %s: the trail ends at %d, %d were noted", kase, have.Seq, want.Seq)
+		case have != want:
+			b.Receipt = receipts.Receipt{Case: kase, Seq: want.Seq}.ID()
+			b.What = fmt.Sprintf("case %s: receipt %d is another than the one noted", kase, want.Seq)
+		default:
+			continue
+		}
+		broken = append(broken, b)
+	}
+	return broken, nil
+}

@@ -1,0 +1,70 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// RebuildRequest asks for a tenant's list of dead letters to be made anew.
+type RebuildRequest struct {
+	Tenant string // required
+	Actor  string // required
+	Reason string // required
+	// Progress is called after each step with what was done until then; may be nil.
+	Progress func(Rebuilt)
+}
+
+// Rebuilt is what was found wrong in a list of dead letters, and put right.
+type Rebuilt struct {
+	Looked  int `json:"letters"` // dead letters that were looked at
+	Made    int `json:"made"`    // rows that were missing
+	Changed int `json:"changed"` // rows that were otherwise
+	Removed int `json:"removed"` // rows of what is no dead letter
+	Shapes  int `json:"shapes"`  // counts, and what letters have in common, that were otherwise
+}
+
+func (r Rebuilt) plus(s postgres.Rebuilt) Rebuilt {
+	return Rebuilt{r.Looked + s.Looked, r.Made + s.Made, r.Changed + s.Changed, r.Removed + s.Removed, r.Shapes + s.Shapes}
+}
+
+// rebuildBatch is how many rows a step looks at, with what changes of them in one commit.
+const rebuildBatch = 500
+
+// RebuildLetters makes a tenant's list of dead letters anew from the runs and cases that it
+// is read off, by the same code that keeps it: only rows that differ are written, some
+// hundreds in a commit, each commit with a receipt that says how many. Workers may run
+// meanwhile. When it ends before its time, what it did is done; asked again it does the
+// rest, and nothing where nothing differs. Bad input is a *FieldError (joined, one per field).
+func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
+	if err := errors.Join(named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
+		return Rebuilt{}, err
+	}
+	if err := s.journal.DrainForPlan(ctx); err != nil {
+		return Rebuilt{}, err
+	}
+	var all Rebuilt
+	reason := clean(q.Reason, 1024)
+	for place := (postgres.RebuildPlace{}); !place.End(); {
+		done, next, err := s.journal.RebuildLetters(ctx, q.Tenant, place, rebuildBatch, func(r postgres.Rebuilt) receipts.Draft {
+			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuiltWords(r)}}
+		})
+		if err != nil {
+			return all, err
+		}
+		if all, place = all.plus(done), next; q.Progress != nil {
+			q.Progress(all)
+		}
+	}
+	return all, nil
+}
+
+func rebuiltWords(r postgres.Rebuilt) string {
+	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Made, r.Changed, r.Removed, r.Shapes)
+}
+
+// Tenants lists the tenants that anything was ever handed over for.
+func (s *Service) Tenants(ctx context.Context) ([]string, error) { return s.journal.Tenants(ctx) }

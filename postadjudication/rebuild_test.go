@@ -1,0 +1,111 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// damagedList is a list of dead letters of which rows are missing, otherwise, and too many.
+func (r *rig) damagedList(letters int) []Submitted {
+	r.t.Helper()
+	ctx := context.Background()
+	all := r.deadAll(0, letters, func(Call) Answer { return refused() })
+	r.mustFork(all[0])
+	if _, err := r.Hold(ctx, "acme", all[1].Run, please); err != nil {
+		r.t.Fatal(err)
+	}
+	r.atRest()
+	r.sound()
+	if err := errors.Join(r.DrainEvents(ctx), r.journal.DrainLetters(ctx)); err != nil {
+		r.t.Fatal(err)
+	}
+	of := func(n int) string { return ` = '` + all[n].Run.String() + `'` }
+	testkit.Tamper(r.t, r.db, `DELETE FROM recourse.letters WHERE run_id`+of(2), `DELETE FROM recourse.letters WHERE run_id`+of(3),
+		`UPDATE recourse.letters SET amount = 1, at_risk = 7, dead_at = dead_at - interval '1 year' WHERE run_id`+of(4),
+		`UPDATE recourse.letters SET transaction = 'txr_other' WHERE run_id`+of(5),
+		`INSERT INTO recourse.letters (run_id, tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text)
+			SELECT gen_random_uuid(), tenant, shape, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, bell, error_text FROM recourse.letters WHERE run_id`+of(6),
+		`UPDATE recourse.letter_shapes SET queue = 'nobody' WHERE id = (SELECT shape FROM recourse.letters WHERE run_id`+of(1)+`)`)
+	return all
+}
+
+func (r *rig) rebuild(ctx context.Context, progress func(Rebuilt)) (Rebuilt, error) {
+	return r.RebuildLetters(ctx, RebuildRequest{Tenant: "acme", Actor: "user:ada", Reason: "rows are missing", Progress: progress})
+}
+
+// A list that lost rows is made anew beside workers that go on: only what differs is
+// written, with receipts that say how much, and a second time there is nothing to do.
+func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	const letters = 12
+	r.damagedList(letters)
+	if a, err := r.Audit(ctx); err != nil || len(a.Breaks) < 5 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	var working sync.WaitGroup
+	working.Go(func() { r.deadAll(letters, letters+20, func(Call) Answer { return refused() }) })
+	done, err := r.rebuild(ctx, nil)
+	working.Wait()
+	if err != nil || done.Made != 2 || done.Changed != 2 || done.Removed != 1 || done.Shapes < 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	r.sound()
+	r.until("its receipts add up to what was done", `SELECT count(*) = $1 FROM recourse.letters WHERE tenant = 'acme'`, letters+20)
+	told := ""
+	if err := r.db.QueryRow(`SELECT string_agg(actor || ' ' || body, '; ') FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt' AND tenant = 'acme'`).Scan(&told); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"user:ada", "rows are missing", "2 rows made, 2 changed, 0 removed", "0 rows made, 0 changed, 1 removed"} {
+		if !strings.Contains(told, words) {
+			t.Errorf("no receipt says %q: %s", words, told)
+		}
+	}
+	receipts := r.count(`SELECT count(*) FROM recourse.receipts`)
+	if done, err := r.rebuild(ctx, nil); err != nil || done.Made+done.Changed+done.Removed+done.Shapes != 0 || done.Looked < letters {
+		t.Errorf("again: %+v, %v", done, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts`); n != receipts {
+		t.Errorf("%d receipts of nothing", n-receipts)
+	}
+}
+
+// Who is stopped anywhere has done what it did, each step with its receipt; whoever comes
+// next does the rest.
+func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.damagedList(8)
+	for tries := 0; ; tries++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		steps := 0
+		done, err := r.rebuild(ctx, func(Rebuilt) {
+			if steps++; steps > tries {
+				cancel()
+			}
+		})
+		cancel()
+		if err == nil {
+			if tries == 0 {
+				t.Error("it was not stopped")
+			}
+			if done.Made+done.Changed+done.Removed+done.Shapes != 0 {
+				t.Errorf("left for the last: %+v", done)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	r.sound()
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt'`); n < 2 {
+		t.Errorf("%d receipts", n)
+	}
+}
