@@ -118,7 +118,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string) erro
 	if err != nil {
 		return err
 	}
-	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
+	err = errors.Join(desks.end(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditList(ctx, a, tenant), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ const (
 	GatePaidOlder       Gate = "paid_under_older_key" // money moved under the key of an earlier decision
 	GateNotHeld         Gate = "not_held"             // nobody holds the letter
 	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
+	GateLive            Gate = "live"                 // a run of the case is live
+	GateNothingReserved Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
@@ -41,6 +43,10 @@ func (g Gate) Meaning() string {
 		return "nobody holds the letter"
 	case GateRequestAltered:
 		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
+	case GateLive:
+		return "a run of the case is live: wait until it has ended, or cancel it"
+	case GateNothingReserved:
+		return "nothing is reserved"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}

@@ -188,8 +188,12 @@ func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
 	case b.Ready == 0:
 		s.Text("Nothing was done: all of them would be refused.")
 	default:
-		s.Text("Nothing was done yet. To let it run:")
-		s.Command("recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash + o.again(true))
+		who := "To let it run:"
+		if b.People > 1 {
+			who = "It takes another person to let it run, who says:"
+		}
+		s.Text("Nothing was done yet. %s", who)
+		s.Command(o.runLine(b))
 	}
 	return s.Err()
 }

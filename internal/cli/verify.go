@@ -24,7 +24,8 @@ type verification struct {
 	Receipts   int64             `json:"receipts"`
 	Chains     int               `json:"chains_verified"`
 	Expected   int               `json:"heads_compared"`
-	Invariants map[string]string `json:"invariants"` // name -> "ok" or what broke it
+	OnePerson  []string          `json:"people_1,omitempty"` // tenants whose money takes one person
+	Invariants map[string]string `json:"invariants"`         // name -> "ok" or what broke it
 }
 
 // auditing says what is to be checked.
@@ -86,6 +87,9 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		return err
 	}
 	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains, Invariants: map[string]string{}}
+	if v.OnePerson, err = onePerson(ctx, service, tenants); err != nil {
+		return err
+	}
 	names := slices.Clone(postadjudication.Invariants)
 	for _, name := range names {
 		v.Invariants[name] = audit.Verdict(name)
@@ -118,9 +122,23 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	return err
 }
 
+// onePerson names those of some tenants, or of all, whose money takes one person.
+func onePerson(ctx context.Context, service *postadjudication.Service, tenants []string) (out []string, err error) {
+	found, err := service.OnePersonTenants(ctx)
+	for _, p := range found {
+		if len(tenants) == 0 || slices.Contains(tenants, p.Tenant) {
+			out = append(out, p.Tenant)
+		}
+	}
+	return out, err
+}
+
 func (v verification) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
+	for _, tenant := range v.OnePerson {
+		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
+	}
 	s.Title("Invariants")
 	var rows [][]string
 	for _, name := range names {

@@ -20,6 +20,7 @@ const Operator = "operator:chaos"
 const (
 	tenant = "chaos"
 	actor  = Operator
+	second = "operator:second" // who lets run what takes two
 	reason = "chaos"
 )
 
@@ -54,6 +55,10 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		err = p.desk(ctx, c)
 	case Bulk, Break:
 		err = p.bulk(ctx, c)
+	case Free:
+		err = p.free(ctx, c)
+	case People:
+		_, err = p.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: c.Attempts, Actor: actor, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
 	case Keys, Refuse, Request:

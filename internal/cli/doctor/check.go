@@ -66,11 +66,28 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	runs := readable(ctx, service)
+	runs, people := readable(ctx, service), onePerson(ctx, service)
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	return []Check{fine(name, "the one this program needs"), runs}
+	return []Check{fine(name, "the one this program needs"), runs, people}
+}
+
+// onePerson names the tenants whose money one person may state or free.
+func onePerson(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "two people for money"
+	found, err := service.OnePersonTenants(ctx)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	case len(found) == 0:
+		return fine(name, "of every tenant")
+	}
+	tenants := make([]string, len(found))
+	for i, p := range found {
+		tenants[i] = fmt.Sprintf("%s (people: 1, set by %s: %s)", p.Tenant, p.Actor, p.Reason)
+	}
+	return hint(name, "not of "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, where two can be asked for")
 }
 
 // readable asks for runs that this program passes over.
