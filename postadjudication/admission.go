@@ -81,10 +81,10 @@ func replyAgain(s *postgres.Snapshot) Reply {
 		return AlreadyExecuted
 	case holder.State.Live():
 		return Deduplicated
-	case holder.State == background.DeadLettered && holder.Letter != background.LetterReconciled:
+	case holder.State == background.DeadLettered && holder.Letter != background.LetterReconciled && state.Progression != settlement.ReviewNeeded:
 		return DeadLettered
 	}
-	return Cancelled // by a person, or closed by a person's finding
+	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed
 }
 
 func replyHigher(s *postgres.Snapshot) Reply {

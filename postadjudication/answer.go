@@ -56,7 +56,7 @@ func (s *Service) maybeSuperseded(ctx context.Context, a *admission, out Submitt
 
 // whoCancelled tells who ended the run of an adjudication, and why.
 func (s *Service) whoCancelled(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
-	ends, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled)
+	ends, err := s.journal.CaseReceipts(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -65,7 +65,7 @@ func (s *Service) whoCancelled(ctx context.Context, a *admission, out Submitted)
 		if err != nil {
 			return Submitted{}, err
 		}
-		if r.Run == out.Run && (r.Subtype == receipts.Cancelled || p.LetterClosed) {
+		if r.Run == out.Run && (r.Subtype != receipts.Reconciled || p.LetterClosed) {
 			out.Actor, out.Reason = r.Actor, p.Reason
 		}
 	}

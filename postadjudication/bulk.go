@@ -24,7 +24,13 @@ const (
 	BulkRelease   BulkAction = "release" // of holds
 )
 
-// BulkActions are all actions.
+// What is planned by methods of its own, and runs as any plan does.
+const (
+	BulkFinding BulkAction = "finding" // that money of one run was moved: see Reconcile
+	BulkFree    BulkAction = "free"    // what cases have reserved: see PlanFree
+)
+
+// BulkActions are all actions that PlanBulk plans.
 var BulkActions = []BulkAction{BulkFork, BulkReconcile, BulkPurge, BulkMark, BulkHold, BulkRelease}
 
 // BulkState is where a plan stands.
@@ -78,6 +84,14 @@ type Bulk struct {
 	Scanned   int64 `json:"scanned,omitempty"`
 	Undecided int64 `json:"undecided,omitempty"`
 
+	// People is how many people it takes to let it run: two where it states or frees money,
+	// forks settlements or purges them, unless the tenant takes one. Of a plan that was started
+	// it is how many it took: one also where somebody let it run alone, for an incident.
+	People       int    `json:"people"`
+	SelfDeclared bool   `json:"self_declared,omitempty"` // no key proves who planned or who started it
+	Incident     string `json:"break_glass,omitempty"`
+	IncidentWhy  string `json:"break_glass_reason,omitempty"`
+
 	PlannedAt     time.Time    `json:"planned_at"`
 	StartedBy     string       `json:"started_by,omitempty"` // in whose name it acts
 	StartedAt     *time.Time   `json:"started_at,omitempty"`
@@ -98,6 +112,20 @@ type BulkAsked struct {
 	Queue     string       `json:"queue,omitempty"`
 	Reprocess *bool        `json:"reprocess_eligible,omitempty"`
 	Review    *bool        `json:"manual_review_required,omitempty"`
+
+	// Of what is planned by methods of its own.
+
+	Finding   *BulkFound  `json:"finding,omitempty"`
+	Cases     *CaseFilter `json:"cases,omitempty"`     // of free
+	Reference string      `json:"reference,omitempty"` // of free: where it can be checked why
+}
+
+// BulkFound is what a plan of a finding states of the money of its one run.
+type BulkFound struct {
+	Class       Class  `json:"class"`
+	Moved       int64  `json:"moved"` // minor units
+	Reference   string `json:"reference"`
+	OtherAmount bool   `json:"other_amount,omitempty"`
 }
 
 // BulkProgress counts the items of a plan by what became of them. The counts add up to
@@ -130,7 +158,7 @@ func bulkOf(b postgres.Bulk, asked BulkAsked, counts []postgres.BulkCount) Bulk 
 	out := Bulk{
 		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Asked: asked, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
 		Items: b.Items, Money: map[string]int64{}, Refused: map[Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
-		PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: given(b.StartedAt), ChangedBy: b.MovedBy, ChangedReason: b.MovedWhy, ChangedAt: given(b.MovedAt), EndedAt: given(b.EndedAt),
+		SelfDeclared: b.Declared, Incident: b.Incident, IncidentWhy: b.StartedWhy, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: given(b.StartedAt), ChangedBy: b.MovedBy, ChangedReason: b.MovedWhy, ChangedAt: given(b.MovedAt), EndedAt: given(b.EndedAt),
 		Progress: BulkProgress{Pending: b.Items, ByGate: map[Gate]int64{}, Money: map[string]int64{}},
 	}
 	for _, c := range counts {

@@ -14,7 +14,7 @@ import (
 // do does what the plan says with one letter, in the name of who started it, by the
 // same decisions and gates as the method of the action.
 func (w *bulkWork) do(ctx context.Context, i *postgres.BulkItem) (err error) {
-	as := &asPlanned{w.plan.ID, i.Head}
+	as := w.as(i)
 	actor, reason, tenant := w.plan.StartedBy, w.plan.Reason, w.plan.Tenant
 	if all := w.together(); all != nil {
 		if err = all(ctx, []*postgres.BulkItem{i}); err == nil && i.Outcome == "" {
@@ -31,6 +31,10 @@ func (w *bulkWork) do(ctx context.Context, i *postgres.BulkItem) (err error) {
 		_, err = w.desked(ctx, tenant, i.Run, as.file(HoldRequest{actor, reason}.place(w.now())))
 	case BulkRelease:
 		_, err = w.desked(ctx, tenant, i.Run, as.file(HoldRequest{actor, reason}.release(w.now())))
+	case BulkFinding:
+		err = w.find(ctx, i, as)
+	case BulkFree:
+		err = w.free(ctx, i, as)
 	default:
 		err = &FieldError{Field: "action", Problem: "is not known to this program: " + w.plan.Action}
 	}

@@ -16,8 +16,9 @@ var errPlanStale = errors.New("postadjudication: the letter has moved since the 
 
 // asPlanned guards what is done for a plan, and lets its receipts name it.
 type asPlanned struct {
-	bulk uuid.UUID // zero: of no plan, the guard alone
-	head receipts.Head
+	bulk  uuid.UUID      // zero: of no plan
+	head  *receipts.Head // nil: however the case is
+	marks marks
 }
 
 // bind makes a decision that of the plan; without one it stays as it is.
@@ -26,17 +27,23 @@ func (a *asPlanned) bind(decide postgres.Decide) postgres.Decide {
 		return decide
 	}
 	return func(s *postgres.Snapshot) (postgres.Change, error) {
-		if s.Case.Head != a.head {
+		if a.head != nil && s.Case.Head != *a.head {
 			return postgres.Change{}, errPlanStale
 		}
 		ch, err := decide(s)
 		for i := range ch.Drafts {
-			if a.bulk != uuid.Nil {
-				ch.Drafts[i].Payload.Bulk = a.bulk.String()
-			}
+			a.mark(&ch.Drafts[i].Payload)
 		}
 		return ch, err
 	}
+}
+
+// mark lets a receipt name the plan, and who was behind it.
+func (a *asPlanned) mark(p *receipts.Payload) {
+	if a.bulk != uuid.Nil {
+		p.Bulk = a.bulk.String()
+	}
+	a.marks.on(p)
 }
 
 // file is bind for decisions about desks.

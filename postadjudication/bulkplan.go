@@ -75,7 +75,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (
 		f.To = died
 	}
 	b := postgres.Bulk{
-		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Asked: string(text), Actor: q.Actor, Reason: clean(q.Reason, 1024),
+		ID: newID(), Tenant: q.Tenant, Action: string(q.Action), Asked: string(text), Actor: q.Actor, Key: callerOf(ctx).Key, Reason: clean(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
@@ -166,13 +166,17 @@ func (q *BulkRequest) asked() BulkAsked {
 	return a
 }
 
-// bulkDigest is the hash of a plan: what is asked, by whom and why, then each item.
+// bulkDigest is the hash of a plan: what is asked, by whom, with which key and why, then each item.
 // Every part has its length before it, or has always the same.
 type bulkDigest struct{ hash.Hash }
 
 func newBulkDigest(b postgres.Bulk) bulkDigest {
 	d := bulkDigest{sha256.New()}
-	for _, part := range []string{"recourse/bulk/1", b.Tenant, b.Action, b.Asked, b.Actor, b.Reason} {
+	parts := []string{"recourse/bulk/1", b.Tenant, b.Action, b.Asked, b.Actor, b.Reason}
+	if b.Key != "" {
+		parts[0], parts = "recourse/bulk/2", append(parts, b.Key)
+	}
+	for _, part := range parts {
 		d.text(part)
 	}
 	return d

@@ -53,7 +53,14 @@ func (s *Service) bulk(ctx context.Context, b postgres.Bulk) (Bulk, error) {
 		return Bulk{}, err
 	}
 	asked, err := askedOf(b)
-	return bulkOf(b, asked, counts), err
+	if err != nil {
+		return Bulk{}, err
+	}
+	out := bulkOf(b, asked, counts)
+	if b.StartedAt.IsZero() && takesTwo(&b) {
+		out.People, err = s.peopleFor(ctx, b.Tenant)
+	}
+	return out, err
 }
 
 func askedOf(b postgres.Bulk) (asked BulkAsked, err error) {

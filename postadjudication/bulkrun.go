@@ -30,7 +30,25 @@ func (e *BulkStateError) Error() string {
 // that a plan that was tampered with is a *FieldError of hash as well, saying
 // plan_stale. A plan that was started already is answered as it is, a cancelled one is
 // a *BulkStateError.
+//
+// A plan that states or frees money, forks settlements or purges them takes two people: it is a
+// *SecondPersonError for who made it, by any key that they made or that made theirs, and for
+// programs. Without keys the actor has to be another than the plan's. See SetPeople.
 func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string) (Bulk, error) {
+	return s.runBulk(ctx, tenant, id, hash, actor, nil)
+}
+
+// RunBulkAlone is RunBulk for one person who also made the plan, because of an incident. The
+// receipts name that, an event makes it public, and an alarm is raised: an error in the log and
+// a metric. Where a key proves who it is, it has to be an approver's.
+func (s *Service) RunBulkAlone(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
+	if err := errors.Join(named("reason", by.Reason, 1024), named("break_glass", by.Incident, 255)); err != nil {
+		return Bulk{}, err
+	}
+	return s.runBulk(ctx, tenant, id, hash, by.Actor, &by)
+}
+
+func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, alone *BreakGlass) (Bulk, error) {
 	if err := named("actor", actor, 128); err != nil {
 		return Bulk{}, err
 	}
@@ -49,13 +67,30 @@ func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
 		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the plan's; make a new plan, and look at it"}
 	}
-	return s.moveBulk(ctx, tenant, id, actor, "", func(b *postgres.Bulk, _ bool) error {
+	by, err := s.starter(ctx, tenant, actor, alone)
+	if err != nil {
+		return Bulk{}, err
+	}
+	var reason string
+	if alone != nil {
+		reason = alone.Reason
+	}
+	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
+		next := *b
+		because, err := by.judge(&next)
+		switch {
+		case err != nil:
+			return err
+		case because != "":
+			return &secondPerson{*b, because}
+		}
 		switch b.State {
 		case BulkRunning, BulkPaused, BulkDone:
 			return postgres.ErrNoChange
 		case BulkCancelled:
 			return &BulkStateError{b.ID, b.State, string(BulkRunning)}
 		}
+		*b = next
 		b.State, b.StartedBy, b.StartedAt = BulkRunning, actor, s.now()
 		return nil
 	})
@@ -130,11 +165,20 @@ func (s *Service) moveBulk(ctx context.Context, tenant string, id uuid.UUID, act
 		if now.State != BulkPlanned || next.State == BulkCancelled {
 			next.MovedBy, next.MovedWhy, next.MovedAt = actor, reason, at
 		}
-		return next, receipts.Draft{Actor: actor, At: at, Payload: receipts.Payload{
+		told := receipts.Payload{
 			Bulk: id.String(), AskedFor: now.Action, ContentDigest: hex.EncodeToString(now.Hash[:]), Reason: reasonOf(now, reason),
 			Changes: fmt.Sprintf("%s to %s", now.State, next.State),
-		}}, nil
+		}
+		if now.StartedAt.IsZero() && !next.StartedAt.IsZero() {
+			marksOf(next).on(&told)
+		}
+		return next, receipts.Draft{Actor: actor, At: at, Payload: told}, nil
 	})
+	var second *secondPerson
+	if errors.As(err, &second) {
+		plan, failed := s.bulk(ctx, second.plan)
+		return Bulk{}, errors.Join(&SecondPersonError{plan, second.because}, failed)
+	}
 	if err != nil {
 		return Bulk{}, err
 	}

@@ -111,6 +111,9 @@ func (r *bulkRunner) take(ctx context.Context, b postgres.Bulk) {
 	if err != nil || lock == nil {
 		return
 	}
+	if b.Incident != "" {
+		r.service.brokeGlass(b)
+	}
 	working, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { defer stop(); r.watch(working, lock) })

@@ -149,7 +149,7 @@ func (w *bulkWork) forkOne(s postgres.Filed, f fork, i *postgres.BulkItem) (post
 	if gate := w.forkInBulk(s, f.at); gate == GateHeld {
 		return postgres.Change{}, refusedBy(gate, s.Snapshot)
 	}
-	return (&asPlanned{w.plan.ID, i.Head}).bind(func(now *postgres.Snapshot) (postgres.Change, error) {
+	return w.as(i).bind(func(now *postgres.Snapshot) (postgres.Change, error) {
 		ch, err := f.decide(now)
 		if err != nil {
 			return ch, err
@@ -185,8 +185,9 @@ func (w *bulkWork) purgeAllOf(ctx context.Context, wanted []*postgres.BulkItem) 
 	}
 	at := w.now()
 	done, err := w.retire(ctx, due, at, func(f postgres.Filed, archive string) receipts.Draft {
-		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
-			Bulk: w.plan.ID.String(), Reason: w.plan.Reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}}
+		p := receipts.Payload{Reason: w.plan.Reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
+		w.as(items[f.Run.ID]).mark(&p)
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: w.plan.StartedBy, At: at, Payload: p}
 	})
 	for _, r := range done {
 		items[r.ID].Outcome = string(OutcomeDone)

@@ -26,6 +26,11 @@ type bulkWork struct {
 	asked BulkAsked
 }
 
+// as guards what is done with an item.
+func (w *bulkWork) as(i *postgres.BulkItem) *asPlanned {
+	return &asPlanned{bulk: w.plan.ID, head: &i.Head, marks: marksOf(w.plan)}
+}
+
 // workBulk works on a plan until it is done or ctx ends. Only then may items that were
 // begun be left without an outcome, and they are the first ones without.
 func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {

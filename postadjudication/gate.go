@@ -16,6 +16,8 @@ const (
 	GateNotHeld         Gate = "not_held"             // nobody holds the letter
 	GateRequestAltered  Gate = "request_altered"      // what would be sent is not what the receipts say was submitted
 	GateFamilyNotServed Gate = "family_not_served"    // no running process has the run's family
+	GateLive            Gate = "live"                 // a run of the case is live
+	GateNothingReserved Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning         Gate = "running"              // an attempt is under way; what becomes of it is not known yet
 )
 
@@ -44,6 +46,10 @@ func (g Gate) Meaning() string {
 		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify tells what differs"
 	case GateFamilyNotServed:
 		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
+	case GateLive:
+		return "a run of the case is live: wait until it has ended, or cancel it"
+	case GateNothingReserved:
+		return "nothing is reserved"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}

@@ -291,7 +291,7 @@ func (l *lookupLoop) settle(ctx context.Context, s postgres.Snapshot, found back
 		ID: newID(), Run: s.Run, Fact: receipts.Reconciled, At: l.now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
-	_, err := l.settlements.record(ctx, m, &asPlanned{head: s.Case.Head})
+	_, err := l.settlements.record(ctx, m, &asPlanned{head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -53,7 +54,8 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 	if err != nil {
 		return PurgePlan{}, err
 	}
-	return planOf(ctx, list)
+	plan, _, err := planOf(ctx, list)
+	return plan, err
 }
 
 // Purge removes the open letters that a filter selects, oldest or newest first, in
@@ -62,19 +64,40 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 // that changes meanwhile only goes if the filter selects it as it is when it goes. When it
 // stops half way, because ctx ends or the database can't be reached, what it did is
 // done; asked again, with a new number to confirm, it does the rest.
+//
+// Where letters of settlements are among them it takes two people, unless the tenant takes one:
+// then all of them are planned, and the error is a *SecondPersonError with the plan, which
+// somebody else lets run.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
 	list, err := s.toPurge(tenant, q)
 	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
-	plan, err := planOf(ctx, list)
+	plan, settlements, err := planOf(ctx, list)
 	if err != nil {
 		return Purged{}, err
 	}
 	if q.Confirm != strconv.Itoa(plan.Letters) {
 		return Purged{}, &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", plan.Letters)}
 	}
-	return s.purge(ctx, list, q.Actor, q.Reason)
+	return s.purgeOrPlan(ctx, tenant, list, settlements, q.Filter, q.Actor, q.Reason)
+}
+
+// purgeOrPlan purges letters, or plans it where that takes two people.
+func (s *Service) purgeOrPlan(ctx context.Context, tenant string, list pages, settlements int, f LetterFilter, actor, reason string) (Purged, error) {
+	people, err := s.peopleFor(ctx, tenant)
+	if err != nil {
+		return Purged{}, err
+	}
+	two := people > 1 || access.Unattended(actor)
+	if two && settlements > 0 {
+		plan, err := s.PlanBulk(ctx, BulkRequest{Tenant: tenant, Filter: f, Action: BulkPurge, Actor: actor, Reason: reason})
+		if err == nil {
+			err = &SecondPersonError{Plan: plan}
+		}
+		return Purged{}, err
+	}
+	return s.purge(ctx, list, actor, reason, two)
 }
 
 // PlanClear counts what Clear would do.
@@ -83,11 +106,12 @@ func (s *Service) PlanClear(ctx context.Context, tenant string, q ClearRequest) 
 	if err != nil {
 		return PurgePlan{}, err
 	}
-	return planOf(ctx, list)
+	plan, _, err := planOf(ctx, list)
+	return plan, err
 }
 
 // Clear removes all open letters of a family that died before it was called, as Purge
-// does.
+// does, and as Purge plans.
 func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
 	list, err := s.toClear(tenant, q)
 	if err == nil && q.Confirm != q.Family {
@@ -96,7 +120,11 @@ func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Pur
 	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
-	return s.purge(ctx, list, q.Actor, q.Reason)
+	_, settlements, err := planOf(ctx, list)
+	if err != nil {
+		return Purged{}, err
+	}
+	return s.purgeOrPlan(ctx, tenant, list, settlements, LetterFilter{Family: q.Family}, q.Actor, q.Reason)
 }
 
 // pages gives letters page by page. They begin anew with every call of their maker.
@@ -136,17 +164,21 @@ func (s *Service) toClear(tenant string, q ClearRequest) (pages, error) {
 	}, nil
 }
 
-func planOf(ctx context.Context, list pages) (PurgePlan, error) {
-	plan := PurgePlan{Money: map[string]int64{}}
+// planOf counts what would be purged, and how many of it are letters of settlements.
+func planOf(ctx context.Context, list pages) (plan PurgePlan, settlements int, err error) {
+	plan = PurgePlan{Money: map[string]int64{}}
 	for next := list(ctx); ; {
 		page, err := next()
 		if err != nil {
-			return plan, err
+			return plan, settlements, err
 		}
 		for _, f := range page.letters {
 			switch keeps(f) {
 			case "":
 				plan.Letters++
+				if f.Case.Kind == postgres.KindSettlement {
+					settlements++
+				}
 				if f.Case.Currency != "" {
 					plan.Money[f.Case.Currency] += f.Case.State.Reserved
 				}
@@ -157,12 +189,14 @@ func planOf(ctx context.Context, list pages) (PurgePlan, error) {
 			}
 		}
 		if !page.more {
-			return plan, nil
+			return plan, settlements, nil
 		}
 	}
 }
 
-func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (Purged, error) {
+// purge removes letters. plain keeps it from those of settlements, which died while it was
+// looked for them.
+func (s *Service) purge(ctx context.Context, list pages, actor, reason string, plain bool) (Purged, error) {
 	var out Purged
 	reason = clean(reason, 1024)
 	for next := list(ctx); ; {
@@ -172,12 +206,14 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 		}
 		var due []postgres.Filed
 		for _, f := range page.letters {
-			switch keeps(f) {
-			case "":
+			switch gate := keeps(f); {
+			case plain && f.Case.Kind == postgres.KindSettlement:
+				out.MovedOn++
+			case gate == "":
 				due = append(due, f)
-			case GateHeld:
+			case gate == GateHeld:
 				out.Held++
-			case GateReconcileFirst:
+			case gate == GateReconcileFirst:
 				out.Unknown++
 			default:
 				out.MovedOn++
@@ -199,8 +235,11 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string) (
 func (s *Service) purgeAll(ctx context.Context, due []postgres.Filed, still func(context.Context, []postgres.Filed) ([]postgres.Filed, error), actor, reason string) (taken int, err error) {
 	at := s.now()
 	receipt := func(f postgres.Filed, archive string) receipts.Draft {
-		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{
-			Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}}
+		p := receipts.Payload{Reason: reason, Archive: archive, DeadLetteredAt: f.Run.DeadAt}
+		if f.Case.Kind == postgres.KindSettlement {
+			p.People = 1 // else there would be a plan
+		}
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
 	}
 	for range 2 {
 		if len(due) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/receipts"
@@ -40,12 +41,29 @@ type Finding struct {
 // finding makes no sense, of other_amount when it is of one and does not say so. That
 // nothing was executed is refused by GateCallOutstanding while a call may still be on its
 // way, unless the finding says that it knows.
-func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
+//
+// That it was executed takes two people, unless the tenant takes one: then it is planned, and
+// the error is a *SecondPersonError with the plan, which somebody else lets run.
+func (s *Service) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (_ CaseStatus, err error) {
 	if err := f.validate(); err != nil {
 		return CaseStatus{}, err
 	}
-	found, err := s.reconcile(ctx, tenant, id, f, "", nil)
-	return found, s.noted(ctx, request{"reconcile", id, f.Actor, f.Reason}, err)
+	defer func() { err = s.noted(ctx, request{"reconcile", id, f.Actor, f.Reason}, err) }()
+	if f.Class != Executed {
+		return s.reconcile(ctx, tenant, id, f, "", nil)
+	}
+	people, err := s.peopleFor(ctx, tenant)
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	if people > 1 || access.Unattended(f.Actor) {
+		plan, err := s.PlanFinding(ctx, tenant, id, f)
+		if err == nil {
+			err = &SecondPersonError{Plan: plan}
+		}
+		return CaseStatus{}, err
+	}
+	return s.reconcile(ctx, tenant, id, f, "", &asPlanned{marks: marks{people: people}})
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
@@ -131,20 +149,9 @@ func (f Finding) fits(s *settlement.State) error {
 }
 
 func (s *Service) reconcile(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class, as *asPlanned) (CaseStatus, error) {
-	seen, err := s.letter(ctx, tenant, id)
-	switch gate := reconcilable(seen); {
-	case err != nil:
+	seen, err := s.found(ctx, tenant, id, f, looked)
+	if err != nil {
 		return CaseStatus{}, err
-	case gate != "" && !(f.Class == Executed && purged(seen)):
-		return CaseStatus{}, refusedBy(gate, seen)
-	}
-	if looked == "" {
-		if err := f.fits(&seen.Case.State); err != nil {
-			return CaseStatus{}, err
-		}
-		if err := s.settled(ctx, seen, f); err != nil {
-			return CaseStatus{}, err
-		}
 	}
 	m := background.Move{
 		ID: newID(), Run: seen.Run, Fact: receipts.Reconciled, At: s.now(), Actor: f.Actor, Reason: f.Reason, Lookup: looked, CallOutstanding: f.CallOutstanding,
@@ -157,6 +164,24 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 	}
 	s.manager.Wake(id)
 	return s.Case(ctx, tenant, seen.Case.Subject)
+}
+
+// found reads the run that a finding or a lookup is about, and refuses one that it can't be
+// about.
+func (s *Service) found(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (postgres.Snapshot, error) {
+	seen, err := s.letter(ctx, tenant, id)
+	switch gate := reconcilable(seen); {
+	case err != nil:
+		return seen, err
+	case gate != "" && !(f.Class == Executed && purged(seen)):
+		return seen, refusedBy(gate, seen)
+	case looked != "":
+		return seen, nil
+	}
+	if err := f.fits(&seen.Case.State); err != nil {
+		return seen, err
+	}
+	return seen, s.settled(ctx, seen, f)
 }
 
 // settled refuses a finding that nothing was executed while a call may still be on its way,

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -329,4 +330,26 @@ func refused() Answer {
 }
 func noAnswer() Answer {
 	return Answer{Class: Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
+}
+
+// alone is a context in which nobody can be told from another, so that one person does what
+// takes two elsewhere.
+func alone(ctx context.Context) context.Context { return WithCaller(ctx, Caller{NoKeys: true}) }
+
+// Most tests are of what becomes of money, not of who states it: there one person does.
+
+func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
+	return r.Service.Reconcile(alone(ctx), tenant, id, f)
+}
+
+func (r *rig) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
+	return r.Service.ReconcileCase(alone(ctx), tenant, transaction, f)
+}
+
+func (r *rig) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
+	return r.Service.Purge(alone(ctx), tenant, q)
+}
+
+func (r *rig) Clear(ctx context.Context, tenant string, q ClearRequest) (Purged, error) {
+	return r.Service.Clear(alone(ctx), tenant, q)
 }

@@ -24,6 +24,7 @@ const (
 	Clear     Action = "clear"     // remove all letters of a family
 	Rules     Action = "rules"     // of automatic replay
 	Policy    Action = "policy"    // of retries
+	People    Action = "people"    // set how many it takes to state or free money by hand
 	Keys      Action = "keys"      // make, list and revoke access keys
 )
 
@@ -48,12 +49,13 @@ var table = map[Action][]Role{
 	Clear:     {Approver},
 	Rules:     {Admin},
 	Policy:    {Admin},
+	People:    {Admin},
 	Keys:      {Admin},
 }
 
 // Actions lists every action, in the order of the table. The slice is the caller's.
 func Actions() []Action {
-	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, Keys}
+	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
 }
 
 // Allowed lists the roles that may do something. The slice is the caller's.

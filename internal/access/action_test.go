@@ -26,6 +26,7 @@ purge       -         -        x        -       -
 clear       -         -        x        -       -
 rules       -         -        -        -       x
 policy      -         -        -        -       x
+people      -         -        -        -       x
 keys        -         -        -        -       x`
 
 func TestEveryCellOfTheTable(t *testing.T) {

@@ -91,7 +91,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy, access.Hold, access.Mark, access.BulkPlan, access.BulkRun, access.BulkStop, access.Purge, access.Clear, access.Rules} {
+	for _, a := range []access.Action{access.Submit, access.Read, access.Receipts, access.Fork, access.Reconcile, access.Cancel, access.Brake, access.Keys, access.Policy, access.Hold, access.Mark, access.BulkPlan, access.BulkRun, access.BulkStop, access.Purge, access.Clear, access.Rules, access.People} {
 		if !asked[a] {
 			t.Errorf("no operation asks for %s", a)
 		}

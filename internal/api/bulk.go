@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,9 @@ type bulkInput struct {
 type bulkRunInput struct {
 	Bulk string `path:"bulk" format:"uuid"`
 	Body struct {
-		Hash string `json:"hash" minLength:"64" maxLength:"64" doc:"The plan's: it says that you have seen what is going to be done"`
+		Hash       string `json:"hash" minLength:"64" maxLength:"64" doc:"The plan's: it says that you have seen what is going to be done"`
+		BreakGlass string `json:"break_glass,omitempty" minLength:"1" maxLength:"255" doc:"The incident for which one approver lets run alone what they planned; it raises an alarm"`
+		Reason     string `json:"reason,omitempty" minLength:"1" maxLength:"1024" doc:"With break_glass: why nobody else could"`
 	}
 }
 
@@ -89,7 +92,7 @@ func (a *API) bulkOperations(h huma.API) {
 	}, a.bulkItems)
 	register(a, h, operation{
 		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Let a plan run",
-		description: "It survives restarts and never acts twice on a letter; one that changed since the plan was made is left alone. 409 plan_stale when the hash is not the plan's, bulk_state when it was cancelled.",
+		description: "It survives restarts and never acts twice on a letter; one that changed since the plan was made is left alone. 409 plan_stale when the hash is not the plan's, bulk_state when it was cancelled, second_person_required when it states or frees money, forks settlements or purges them, and the caller is the person who planned it, or a program.",
 	}, a.runBulk)
 	for _, turn := range []struct {
 		word, summary string
@@ -160,8 +163,24 @@ func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOut
 	if err != nil {
 		return nil, err
 	}
+	if in.Body.BreakGlass != "" {
+		b, err := a.service.RunBulkAlone(ctx, c.Tenant, id, in.Body.Hash, postadjudication.BreakGlass{Actor: c.Principal, Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
+		return &bulkOutput{b}, a.notAlone(ctx, c, err)
+	}
+	if in.Body.Reason != "" {
+		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan has its reason").with("reason", "is given with break_glass only")
+	}
 	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
-	return &bulkOutput{b}, bulkRefused(err)
+	return &bulkOutput{b}, a.notAlone(ctx, c, err)
+}
+
+// notAlone leaves a receipt where who asks to let a plan run is the same person as who made it.
+func (a *API) notAlone(ctx context.Context, c Caller, err error) error {
+	var second *postadjudication.SecondPersonError
+	if !errors.As(err, &second) {
+		return bulkRefused(err)
+	}
+	return cmp.Or(a.tell(ctx, c, postadjudication.AccessRefusal{Action: string(access.BulkRun), Rule: second.Code()}), err)
 }
 
 func bulkID(text string) (uuid.UUID, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // Local is the principal of whoever asks where no key is needed.
@@ -28,6 +29,7 @@ func requested(r *http.Request) string { return r.Method + " " + r.URL.Path }
 type callerKey struct{}
 
 func withCaller(ctx context.Context, c Caller) context.Context {
+	ctx = postadjudication.WithCaller(ctx, postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""})
 	return context.WithValue(ctx, callerKey{}, c)
 }
 

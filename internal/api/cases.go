@@ -21,7 +21,27 @@ type caseInput struct {
 }
 
 type transactionInput struct {
-	Transaction string `query:"transaction_receipt_id" required:"true" minLength:"1" maxLength:"128"`
+	Transaction string `path:"transaction" minLength:"1" maxLength:"128"`
+}
+
+type casesInput struct {
+	States      []string `query:"state" doc:"Any of these" enum:"pending,in-progress,review-needed,approved-for-settlement,partially-settled,settled,dispute-ready,refunded"`
+	Reserved    bool     `query:"reserved" doc:"Only those that have something reserved"`
+	Transaction string   `query:"transaction_receipt_id" maxLength:"128" doc:"Only that of this transaction"`
+	After       string   `query:"after" doc:"next of the page before"`
+	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type casesOutput struct{ Body postadjudication.CasePage }
+
+type freeInput struct {
+	Body struct {
+		States      []string `json:"states,omitempty" doc:"Cases that stand at any of these" enum:"review-needed,partially-settled,dispute-ready"`
+		Transaction string   `json:"transaction_receipt_id,omitempty" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
+		All         bool     `json:"all,omitempty" doc:"All that have something reserved: in the place of the others"`
+		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
+		Reference   string   `json:"reference" minLength:"1" maxLength:"255" doc:"Where it can be checked that nothing will be paid for them"`
+	}
 }
 
 type caseOutput struct{ Body postadjudication.CaseStatus }
@@ -73,8 +93,16 @@ func (a *API) caseOperations(h huma.API) {
 		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Tell everything about a case",
 	}, a.kase)
 	register(a, h, operation{
-		id: "find-case", method: http.MethodGet, path: "/cases", action: access.Read, summary: "Find the case of a transaction",
+		id: "find-case", method: http.MethodGet, path: "/transactions/{transaction}", action: access.Read, summary: "Find the case of a transaction",
 	}, a.findCase)
+	register(a, h, operation{
+		id: "list-cases", method: http.MethodGet, path: "/cases", action: access.Read, summary: "List cases, the oldest first",
+		description: "Also those whose dead letter was purged, with why nothing of them runs and what may be done.",
+	}, a.listCases)
+	register(a, h, operation{
+		id: "plan-free", method: http.MethodPost, path: "/cases/free", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan that what cases have reserved be freed",
+		description: "For adjudications that will not be carried out. Somebody else lets it run by run-bulk. A case is refused while a run of it is live, its money is unknown, a call may be on its way, or its letter is held. Then it is review-needed, and a higher generation may begin anew.",
+	}, a.planFree)
 	register(a, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "Read, and verify, the receipts of a case",
 	}, a.trail)
@@ -87,6 +115,22 @@ func (a *API) kase(ctx context.Context, c Caller, in *caseInput) (*caseOutput, e
 	}
 	s, err := a.service.CaseByID(ctx, c.Tenant, id)
 	return &caseOutput{s}, err
+}
+
+func (a *API) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
+	page, err := a.service.Cases(ctx, c.Tenant, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
+	return &casesOutput{page}, bulkRefused(err)
+}
+
+func caseFilter(states []string, reserved bool, transaction string) postadjudication.CaseFilter {
+	return postadjudication.CaseFilter{States: states, Reserved: reserved, Transaction: transaction}
+}
+
+func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlanned, error) {
+	b, err := a.service.PlanFree(ctx, postadjudication.FreeRequest{
+		Tenant: c.Tenant, Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason, Reference: in.Body.Reference,
+	})
+	return &bulkPlanned{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
 func (a *API) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {

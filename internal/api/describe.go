@@ -56,6 +56,7 @@ func (a *API) describe() error {
 	a.retentionOperations(h)
 	a.eventOperations(h)
 	a.keyOperations(h)
+	a.peopleOperations(h)
 	text, err := a.Description()
 	if err != nil {
 		return err
@@ -83,6 +84,7 @@ type operation struct {
 	repeats                                bool  // safe to repeat without an Idempotency-Key
 	secret                                 bool  // its answer holds what is not kept
 	raw                                    bool  // reads its body itself
+	planned                                bool  // may be planned only, for somebody else to let run
 }
 
 const (
@@ -105,6 +107,13 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
 		})
+	}
+	if o.planned {
+		body := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+		op.Responses = map[string]*huma.Response{"202": {
+			Description: "second_person_required: it is planned, and another person lets it run",
+			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: body}},
+		}}
 	}
 	a.actions[o.id] = o.action
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {

@@ -54,7 +54,7 @@ func TestADeadLetterIsFoundForkedAndSettled(t *testing.T) {
 	if c := r.ask(auditor, http.MethodGet, "/api/v1/cases/"+kase, "").is(http.StatusOK); c["settlement_progression_status"] != "settled" || len(c["runs"].([]any)) != 2 {
 		t.Errorf("%v", c)
 	}
-	if c := r.ask(auditor, http.MethodGet, "/api/v1/cases?transaction_receipt_id=txr_1", "").is(http.StatusOK); c["case_id"] != kase {
+	if c := r.ask(auditor, http.MethodGet, "/api/v1/transactions/txr_1", "").is(http.StatusOK); c["case_id"] != kase {
 		t.Errorf("%v", c)
 	}
 	r.trail(auditor, kase, "operator@acme")
@@ -190,7 +190,7 @@ func TestAnotherTenantsIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{
-		"/runs/" + run, "/cases/" + kase, "/cases/" + kase + "/receipts?verify=true", "/dead-letters/" + run, "/cases?transaction_receipt_id=txr_1",
+		"/runs/" + run, "/cases/" + kase, "/cases/" + kase + "/receipts?verify=true", "/dead-letters/" + run, "/transactions/txr_1",
 	} {
 		r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1"+path, "").refused(http.StatusNotFound, "not_found", "")
 		r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1"+path, "").is(http.StatusOK)
@@ -251,7 +251,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"auditor", "GET", "/events?wait=26", "", 422, "invalid", "wait"},
 		{"auditor", "GET", "/events/stream?from=1", "", 422, "invalid", "from"},
 		{"auditor", "GET", "/runs/1", "", 422, "invalid", "run"},
-		{"auditor", "GET", "/cases", "", 422, "invalid", "transaction_receipt_id"},
+		{"auditor", "GET", "/cases?state=closed", "", 422, "invalid", "state[0]"},
 		{"auditor", "GET", "/cases/" + uuid.NewString() + "/receipts?after=x", "", 422, "invalid", "after"},
 		{"auditor", "GET", "/cases/" + uuid.NewString() + "/receipts", "", 404, "not_found", ""},
 		{"auditor", "GET", "/frobnicate", "", 404, "no_such_path", ""},

@@ -79,9 +79,9 @@ func (a *API) letterOperations(h huma.API) {
 		summary: "Try a job again, by any run of it", description: "Forks its newest run, with the same gates.",
 	}, a.retry)
 	register(a, h, operation{
-		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile,
+		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, planned: true,
 		summary:     "Record what became of the money of a dead letter, or of a run that waits",
-		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
+		description: "By a finding with its reference, or by asking the escrow service: {\"lookup\":true}. A run that waits takes it while money is unknown. That it was executed takes two people: 202 second_person_required with the plan that somebody else lets run, unless the tenant takes one. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 

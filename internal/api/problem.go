@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // Problem is why a request is refused, as RFC 9457 says it. Code is for programs and
@@ -29,7 +30,10 @@ type Problem struct {
 	Letter *background.Letter `json:"letter,omitempty" doc:"How the letter stands"`
 	Needs  []string           `json:"needs_one_of,omitempty" doc:"Roles, one of which the key would need"`
 
-	Done *Done `json:"done,omitempty" enum:"nothing,unknown" doc:"Of unavailable: what is known to have been done"`
+	Done   *Done                  `json:"done,omitempty" enum:"nothing,unknown" doc:"Of unavailable: what is known to have been done"`
+	PlanID string                 `json:"plan_id,omitempty" format:"uuid" doc:"The plan that somebody else has to let run"`
+	Hash   string                 `json:"hash,omitempty" doc:"Of that plan"`
+	Plan   *postadjudication.Bulk `json:"plan,omitempty" doc:"That plan"`
 
 	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled what is submitted again"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
@@ -78,6 +82,9 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	if p.allow != "" {
 		h.Set("Allow", p.allow)
+	}
+	if p.Status == http.StatusAccepted {
+		h.Set("Location", Prefix+"/bulk/"+p.PlanID)
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="recourse"`)

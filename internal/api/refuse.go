@@ -58,6 +58,7 @@ func (o operation) unreached() unreached {
 func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
+	var second *postadjudication.SecondPersonError
 	switch {
 	case err == nil:
 		return nil
@@ -65,6 +66,8 @@ func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 		return p
 	case errors.As(err, &gate):
 		return refusedBy(gate)
+	case errors.As(err, &second):
+		return secondPerson(second)
 	case errors.Is(err, postadjudication.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not_found", "the tenant has none such")
 	}
@@ -126,6 +129,18 @@ func refusedBy(e *postadjudication.RefusedError) *Problem {
 	if !e.Holder.IsZero() && e.Holder != e.Run {
 		p.Holder = &e.Holder
 	}
+	return p
+}
+
+// secondPerson tells that something was planned which somebody else has to let run: 202; or
+// that whoever asks may not let it run: 409.
+func secondPerson(e *postadjudication.SecondPersonError) *Problem {
+	status, detail := http.StatusAccepted, "it is planned, and takes another person to let it run: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
+	if e.Because != "" {
+		status, detail = http.StatusConflict, e.Because
+	}
+	p := newProblem(status, e.Code(), "%s", detail)
+	p.PlanID, p.Hash, p.Plan = e.Plan.ID.String(), e.Plan.Hash, &e.Plan
 	return p
 }
 

@@ -120,29 +120,30 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held, unserved, unknown, excesses, breached, unfolded *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, unserved, unknown, excesses, breached, brokeGlass, unfolded *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
 	return &journal{
 		levels: &levels{measure: of.Levels, now: time.Now}, log: log,
-		told:     about("recourse_levels_measured", "Whether the levels could be measured; while 0 they are not shown."),
-		runs:     about("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
-		oldest:   about("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
-		atRisk:   about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
-		expiring: about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
-		held:     about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
-		unserved: about("recourse_runs_unserved", "Live runs in queues that no running process serves: nobody executes them."),
-		excesses: about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
-		breached: about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
-		unfolded: about("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
-		unknown:  about("recourse_dead_letters_unknown", "Open dead letters of settlements of unknown outcome, by what they wait for: lookup, person.", "waits_for"),
+		told:       about("recourse_levels_measured", "Whether the levels could be measured; while 0 they are not shown."),
+		runs:       about("recourse_runs", "Live runs by state, and open letters as dead_lettered; of all processes.", "state"),
+		oldest:     about("recourse_oldest_due_age_seconds", "For how long the oldest run that waits has been due; 0 when none is."),
+		atRisk:     about("recourse_money_at_risk_minor_units", "Reserved by cases with an open letter, in minor units.", "currency"),
+		expiring:   about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
+		held:       about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
+		unserved:   about("recourse_runs_unserved", "Live runs in queues that no running process serves: nobody executes them."),
+		excesses:   about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
+		breached:   about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
+		brokeGlass: about("recourse_break_glass_total", "Bulk plans that one person let run for an incident, where two are asked for; of all processes."),
+		unfolded:   about("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that its row does not show yet; 0 when there is none."),
+		unknown:    about("recourse_dead_letters_unknown", "Open dead letters of settlements of unknown outcome, by what they wait for: lookup, person.", "waits_for"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unserved, j.unknown, j.excesses, j.breached, j.unfolded} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unserved, j.unknown, j.excesses, j.breached, j.brokeGlass, j.unfolded} {
 		to <- d
 	}
 }
@@ -166,6 +167,7 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 	gauge(j.unfolded, ageOf(l.Unfolded))
 	gauge(j.breached, float64(l.Breaches.Escrows))
 	to <- prometheus.MustNewConstMetric(j.excesses, prometheus.CounterValue, float64(l.Excesses))
+	to <- prometheus.MustNewConstMetric(j.brokeGlass, prometheus.CounterValue, float64(l.BrokeGlass))
 	for currency, minor := range l.AtRisk {
 		gauge(j.atRisk, float64(minor), currency)
 	}

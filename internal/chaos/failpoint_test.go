@@ -84,6 +84,18 @@ func tune(s *stage, h *hand, attempts int) {
 	}
 }
 
+// setPeople sets how many people the tenant's money takes.
+func setPeople(s *stage, h *hand, n int) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), worker.Command{Do: worker.People, Tenant: "chaos", Attempts: n})
+	if !errors.Is(err, errGone) && (err != nil || r.Error != "") {
+		s.t.Fatalf("people: %v %s", err, r.Error)
+	}
+}
+
+const freedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'reservation-freed') AND (SELECT bool_and(reserved = 0 AND progression = 'review-needed') FROM recourse.cases WHERE kind = 'settlement')
+	AND (SELECT bool_and(state = 'done') FROM recourse.bulks)`
+
 func keys(s *stage, h *hand) { s.tell(h, worker.Keys, "") }
 
 // transitions are all kinds of change that the journal writes, and the bells and
@@ -207,6 +219,12 @@ var transitions = map[string]transition{
 			s.exec(`DELETE FROM recourse.letters`)
 		},
 		lead: rebuild, again: rebuild, holds: listed,
+	},
+	string(receipts.ReservationFreed): {before: letter, lead: func(s *stage, h *hand) { s.tell(h, worker.Free, "") }, ends: freedOnce, holds: freedOnce},
+	failpoint.People:                  {lead: func(s *stage, h *hand) { setPeople(s, h, 1) }},
+	string(receipts.PeopleChanged): { // the register is there already
+		before: func(s *stage) { h := s.worker(""); setPeople(s, h, 1); s.quit(h) },
+		lead:   func(s *stage, h *hand) { setPeople(s, h, 2) },
 	},
 	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
 	failpoint.RuleAct:         {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},

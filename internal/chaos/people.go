@@ -202,7 +202,7 @@ func bulkFork(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
 	if err != nil || b.Progress.Pending == 0 {
 		return "an empty plan", err
 	}
-	if _, err := a.desk.RunBulk(ctx, tenant, b.ID, b.Hash, person); err != nil {
+	if _, err := a.desk.RunBulk(ctx, tenant, b.ID, b.Hash, second); err != nil {
 		return "", err
 	}
 	if cancelled {
@@ -222,7 +222,7 @@ func purgeOne(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
 		return "", err
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := a.desk.Purge(ctx, tenant, q)
+	done, err := a.desk.Purge(alone(ctx), tenant, q)
 	if err != nil && declined(err) {
 		err = nil
 	}

@@ -103,6 +103,8 @@ func (c *command) invite(d *demo.Demo) error {
 		"HTTP API            URL/api/v1   (name a tenant in Recourse-Tenant)",
 		"dead letters        recourse dlq list --server URL --tenant northwind-homes",
 		"receipts            recourse receipts verify --tenant northwind-homes --database 'DATABASE'",
+		"two people          nobody shows a key here, so one does what takes two elsewhere (people: 1); with keys it takes two:",
+		"                    recourse keys create --database 'DATABASE' --tenant northwind-homes --principal user:ada --roles operator,approver --actor root --reason demo",
 		"mend the escrow     curl -X POST URL/stage/repair",
 		"let time pass       curl -X POST 'URL/stage/clock?forward=P180D'   (announces the end of letters; with P8D more they go to ARCHIVE)",
 		"Ctrl-C ends it.",

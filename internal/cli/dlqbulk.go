@@ -19,7 +19,9 @@ func (c *command) dlqBulk() *cobra.Command {
 many they are, what money is in them and what would be refused now; "run" takes the
 plan's hash, which says that you have seen that. A running server does the work, ten
 letters at once; it survives restarts, acts on no letter twice, and leaves alone what
-somebody else has moved since the plan was made.`,
+somebody else has moved since the plan was made. A plan that forks or purges settlements,
+states that money was moved, or frees what is reserved is run by somebody else than who
+made it (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.bulkPlan(), c.bulkRun(), c.bulkShow(), c.bulkItems(), c.bulkList(),
@@ -188,8 +190,12 @@ func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
 	case b.Ready == 0:
 		s.Text("Nothing was done: all of them would be refused.")
 	default:
-		s.Text("Nothing was done yet. To let it run:")
-		s.Command("recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash + o.again(true))
+		who := "To let it run:"
+		if b.People > 1 {
+			who = "It takes another person to let it run, who says:"
+		}
+		s.Text("Nothing was done yet. %s", who)
+		s.Command(o.runLine(b))
 	}
 	return s.Err()
 }

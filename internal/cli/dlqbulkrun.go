@@ -20,7 +20,7 @@ const (
 )
 
 func (c *command) bulkRun() *cobra.Command {
-	var hash string
+	var hash, incident, reason string
 	var yes, detach bool
 	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
 		b, err := k.Bulk(ctx, id)
@@ -30,14 +30,23 @@ func (c *command) bulkRun() *cobra.Command {
 		if err := c.confirmBulk(ctx, b, yes); err != nil {
 			return err
 		}
-		return c.startBulk(ctx, o, k, id, hash, detach)
+		var alone *postadjudication.BreakGlass
+		if incident != "" {
+			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+		}
+		return c.startBulk(ctx, o, k, id, hash, alone, detach)
 	})
+	cmd.Flags().StringVar(&incident, "break-glass", "", "an incident for which you let run alone what you planned, as an approver; it raises an alarm")
+	cmd.Flags().StringVar(&reason, "reason", "", "why nobody else could (required with --break-glass)")
 	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
 	detachFlag(cmd.Flags(), &detach)
 	yesFlag(cmd.Flags(), &yes)
 	return before(cmd, func(cmd *cobra.Command) error {
 		if hash == "" {
 			return usage(cmd, errors.New("--hash is missing: it stands in the plan"))
+		}
+		if (incident == "") != (reason == "") {
+			return usage(cmd, errors.New("--break-glass and --reason are given together"))
 		}
 		return c.mayAsk(cmd, yes)
 	})
@@ -65,8 +74,8 @@ func wouldDo(b postadjudication.Bulk) string {
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func (c *command) startBulk(ctx context.Context, o *office, k clerk, id uuid.UUID, hash string, detach bool) error {
-	b, err := k.RunBulk(ctx, id, hash)
+func (c *command) startBulk(ctx context.Context, o *office, k clerk, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
+	b, err := k.RunBulk(ctx, id, hash, alone)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func (n *noticing) Write(b []byte) (int, error) {
 func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	o := &operator{place: p}
 	o.refusals(1, `"refused"`)
@@ -53,6 +54,7 @@ func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 func TestWhoWaitsForAPlanThatIsStoppedFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	o := &operator{place: p}
 	o.refusals(2, `"refused"`)

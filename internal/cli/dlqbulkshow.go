@@ -27,6 +27,18 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
+	if f := b.Asked.Finding; f != nil {
+		rows = append(rows, []string{"finding", fmt.Sprintf("%s, %d moved in minor units, %s", f.Class, f.Moved, f.Reference)})
+	}
+	if b.Asked.Reference != "" {
+		rows = append(rows, []string{"reference", b.Asked.Reference})
+	}
+	switch {
+	case b.Incident != "":
+		rows = append(rows, []string{"people", "1, by break-glass for " + b.Incident + ": " + b.IncidentWhy})
+	case b.People > 0:
+		rows = append(rows, []string{"people", strconv.Itoa(b.People)})
+	}
 	if b.StartedBy != "" {
 		p := b.Progress
 		rows = append(rows, []string{"started by", b.StartedBy},

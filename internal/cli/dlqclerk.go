@@ -24,6 +24,8 @@ type clerk interface {
 	ruleKeeper
 	keyKeeper
 	policyKeeper
+	caseKeeper
+	peopleKeeper
 	Close() error
 }
 
@@ -40,6 +42,17 @@ type policyKeeper interface {
 	PolicyHistory(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error)
 	SetPolicy(context.Context, postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error)
 	ResetPolicy(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
+}
+
+type caseKeeper interface {
+	Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error)
+	PlanFree(context.Context, postadjudication.FreeRequest) (postadjudication.Bulk, error)
+}
+
+type peopleKeeper interface {
+	People(context.Context) (postadjudication.People, error)
+	SetPeople(context.Context, postadjudication.PeopleChange) (postadjudication.People, error)
+	PeopleHistory(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error)
 }
 
 type keyKeeper interface {
@@ -83,7 +96,8 @@ type letterRemover interface {
 
 type bulkKeeper interface {
 	PlanBulk(context.Context, postadjudication.BulkRequest) (postadjudication.Bulk, error)
-	RunBulk(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error)
+	// RunBulk lets a plan run; alone is for one person who does it for an incident, else nil.
+	RunBulk(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error)
 	TurnBulk(ctx context.Context, id uuid.UUID, turn bulkTurn, reason string) (postadjudication.Bulk, error)
 	Bulk(context.Context, uuid.UUID) (postadjudication.Bulk, error)
 	Bulks(ctx context.Context, after string) (postadjudication.BulkPage, error)

@@ -13,6 +13,7 @@ import (
 func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
 	refused := strings.Replace(line, "{", `{"simulate":["refused"],`, 1)

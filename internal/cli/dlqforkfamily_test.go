@@ -61,6 +61,7 @@ func (o *operator) chore() string {
 func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	o := &operator{place: p}
 	o.refusals(1, `"refused"`)

@@ -98,10 +98,13 @@ func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan posta
 	if plan.Ready == 0 {
 		return cmp.Or(c.tellBulk(o, plan), leftUndone(o, plan))
 	}
+	if plan.People > 1 {
+		return &postadjudication.SecondPersonError{Plan: plan}
+	}
 	if err := c.confirmBulk(ctx, plan, yes); err != nil {
 		return err
 	}
-	return c.startBulk(ctx, o, k, plan.ID, plan.Hash, detach)
+	return c.startBulk(ctx, o, k, plan.ID, plan.Hash, nil, detach)
 }
 
 // atMost takes an argument that may be left out.

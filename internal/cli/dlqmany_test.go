@@ -33,6 +33,7 @@ func bothWays(t *testing.T, test func(t *testing.T, o *operator)) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, testkit.Migrated(t))
+			p.onePerson()
 			v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 			defer stop()
 			p.env[app.EscrowVariable] = v["escrow"].(string)
@@ -159,6 +160,7 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
 	o := &operator{place: p}

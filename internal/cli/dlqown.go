@@ -226,7 +226,12 @@ func (k *own) PlanBulk(ctx context.Context, q postadjudication.BulkRequest) (pos
 	return k.Service.PlanBulk(ctx, q)
 }
 
-func (k *own) RunBulk(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error) {
+func (k *own) RunBulk(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error) {
+	if alone != nil {
+		by := *alone
+		by.Actor = k.actor
+		return k.RunBulkAlone(ctx, k.tenant, id, hash, by)
+	}
 	return k.Service.RunBulk(ctx, k.tenant, id, hash, k.actor)
 }
 

@@ -64,7 +64,9 @@ func (c *command) dlqPurge() *cobra.Command {
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: exactly(),
 		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
 are and said yes. Held letters and those of unknown money are never touched; cases,
-reservations and receipts stay.
+reservations and receipts stay. Where letters of settlements are among them it takes two
+people, unless the tenant takes one (recourse people): then it is planned, and the answer
+has the line that somebody else types (exit code 5).
 
 With --filter, --limit, --parallel, --throttle or --detach the letters go by a plan, which
 a running server works on while this shows how far it is; the server has its own archive.

@@ -23,6 +23,9 @@ be forked. RUN may also be a run that waits for an attempt while money is unknow
 the finding can be checked. While a call may still be on its way, "not_executed" is
 refused unless --call-outstanding says that you know that it will not be executed.
 
+"executed" takes two people, unless the tenant takes one (recourse people): then it is
+planned, and the answer has the line that somebody else types (exit code 5).
+
 The escrow service is believed that something was executed at any time, and that nothing
 was only while it must still know the key: beside the database say --key-lifetime, as
 the workers do.

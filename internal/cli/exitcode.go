@@ -20,6 +20,7 @@ const (
 	exitUsage       = 2
 	exitUnreachable = 3
 	exitSchema      = 4
+	exitOther       = 5 // somebody else has to say it
 )
 
 // exit is an error whose code is known where it arises.

@@ -23,7 +23,7 @@ tenant, and its principal is the actor of whatever is done with it. Its roles:
   operator   forks, reconciles, cancels, brakes, holds, marks, plans
   approver   lets plans run, purges and clears
   auditor    looks at everything, with the receipts
-  admin      keys, policies and rules; moves no money
+  admin      keys, policies, rules, how many people money takes; moves no money
 
 With --server a server is asked, with the key of an admin in $` + KeyVariable + `; a key can't
 make one that opens more than itself.`,

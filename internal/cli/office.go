@@ -127,7 +127,7 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 	defer func() { err = errors.Join(err, found.Close()) }()
 	err = work(cmd.Context(), found)
 	nameFlags(err)
-	return err
+	return c.secondPerson(o, err)
 }
 
 // nameFlags calls the field that is a condition by the name of its flag.

@@ -433,6 +433,7 @@ func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
 func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
+	p.onePerson()
 	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
 	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")

@@ -191,7 +191,7 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 			attempt = strconv.Itoa(n)
 		}
 		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
-		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p)}
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p) + behind(p)}
 	}
 	s.Table([]screen.Column{
 		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Spare: true}, {Name: "Receipt"}, {Name: "#", Right: true},
@@ -213,6 +213,23 @@ func refusal(p receipts.Payload) string {
 	return fmt.Sprintf("%s: %s %s, generation %d, %s", text, p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency}, p.Generation, p.AdjudicationID)
 }
 
+// behind tells who was behind what a plan did, or that one person did what takes two elsewhere.
+func behind(p receipts.Payload) (text string) {
+	if p.PlannedBy != "" {
+		text += "; planned by " + p.PlannedBy
+	}
+	if p.BreakGlass != "" {
+		text += "; break-glass " + p.BreakGlass
+	}
+	if p.People > 0 {
+		text += "; people: " + strconv.Itoa(p.People)
+	}
+	if p.SelfDeclared {
+		text += "; self-declared"
+	}
+	return text
+}
+
 // particulars are what a receipt says beyond its subtype, in a few words.
 func particulars(r receipts.Receipt, p receipts.Payload) string {
 	switch {
@@ -225,6 +242,8 @@ func particulars(r receipts.Receipt, p receipts.Payload) string {
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case p.RefusedBy != "":
 		return refusal(p)
+	case r.Subtype == receipts.ReservationFreed:
+		return fmt.Sprintf("freed %d in minor units: %s %s", p.Freed, p.Reason, p.FindingReference)
 	case r.Subtype == receipts.Superseded:
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:

@@ -134,7 +134,7 @@ func (s *server) ask(ctx context.Context, method, path string, query url.Values,
 		return nil, s.lost(ctx, err)
 	case len(text) > remoteMost:
 		return nil, fmt.Errorf("%s answers more than %d bytes", s.base.Host, remoteMost)
-	case resp.StatusCode/100 != 2:
+	case resp.StatusCode/100 != 2 || resp.StatusCode == http.StatusAccepted: // planned, for somebody else to let run
 		return nil, s.refused(resp, text)
 	}
 	return text, nil

@@ -36,8 +36,12 @@ func (s *server) PlanBulk(ctx context.Context, q postadjudication.BulkRequest) (
 	return out, err
 }
 
-func (s *server) RunBulk(ctx context.Context, id uuid.UUID, hash string) (out postadjudication.Bulk, err error) {
-	err = s.post(ctx, bulkPath(id, "/run"), map[string]string{"hash": hash}, &out)
+func (s *server) RunBulk(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
+	body := map[string]string{"hash": hash}
+	if alone != nil {
+		body["break_glass"], body["reason"] = alone.Incident, alone.Reason
+	}
+	err = s.post(ctx, bulkPath(id, "/run"), body, &out)
 	return out, err
 }
 

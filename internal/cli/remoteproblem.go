@@ -69,6 +69,12 @@ func (s *server) refused(resp *http.Response, text []byte) error {
 	switch {
 	case p.Status == http.StatusServiceUnavailable && p.Code == "unavailable":
 		return &exit{exitUnreachable, p}
+	case p.Code == "second_person_required" && p.Plan != nil:
+		second := &postadjudication.SecondPersonError{Plan: *p.Plan}
+		if p.Status != http.StatusAccepted {
+			second.Because = p.Detail
+		}
+		return second
 	case p.Code == "tenant_missing":
 		return &exit{exitUsage, errors.New("--tenant is missing: the server asks for no key that would say it")}
 	case p.Status == http.StatusForbidden:

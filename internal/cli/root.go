@@ -31,7 +31,8 @@ Exit codes:
   1  something failed or was refused, or an invariant is broken
   2  bad usage or bad input
   3  Postgres or Redis cannot be reached
-  4  the schema is missing, older or newer (recourse migrate)`
+  4  the schema is missing, older or newer (recourse migrate)
+  5  it is planned, and somebody else has to let it run: the answer has the line for it`
 
 func (c *command) root() *cobra.Command {
 	var version bool
@@ -44,12 +45,13 @@ func (c *command) root() *cobra.Command {
 			}
 			return cmd.Help()
 		},
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { selfDeclared(cmd) },
 	}
 	root.Flags().BoolVar(&version, "version", false, "say which version this is, and what it was built from")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(flagWrong)
-	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.keys(), c.events(), c.migrate(), c.doctor())
+	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.events(), c.migrate(), c.doctor())
 	return root
 }
 

@@ -27,6 +27,8 @@ type verification struct {
 	Breaks     []postadjudication.Break `json:"breaks"`
 	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
 
+	OnePerson []string `json:"people_1,omitempty"` // tenants whose money takes one person
+
 	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
 }
 
@@ -66,6 +68,14 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
 	return cmd
+}
+
+// tenants are those whose trails are checked; none stands for all.
+func (a *auditing) tenants() []string {
+	if a.all {
+		return nil
+	}
+	return []string{a.tenant}
 }
 
 // one reports whether a single case is to be checked.
@@ -111,6 +121,9 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	}
 	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
 		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll, Archive: audit.Archive}
+	if v.OnePerson, err = onePerson(ctx, service, a.tenants()); err != nil {
+		return err
+	}
 	names := slices.Clone(postadjudication.Invariants)
 	if v.Archive != nil {
 		names = append(names, postadjudication.InvariantArchive)
@@ -161,11 +174,7 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 		audit, err := service.AuditCase(ctx, a.tenant, kase)
 		return audit, missing(err, a.tenant, l.name())
 	}
-	var tenants []string
-	if !a.all {
-		tenants = []string{a.tenant}
-	}
-	q := postadjudication.AuditQuery{Tenants: tenants}
+	q := postadjudication.AuditQuery{Tenants: a.tenants()}
 	if a.archive != "" {
 		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
 			return nil, &exit{exitUsage, err}
@@ -191,11 +200,25 @@ func (v *verification) heads(compared int, broken []postadjudication.Break) {
 	v.Breaks = append(v.Breaks, broken[:min(len(broken), postadjudication.MaxBreaks)]...)
 }
 
+// onePerson names those of some tenants, or of all, whose money takes one person.
+func onePerson(ctx context.Context, service *postadjudication.Service, tenants []string) (out []string, err error) {
+	found, err := service.OnePersonTenants(ctx)
+	for _, p := range found {
+		if len(tenants) == 0 || slices.Contains(tenants, p.Tenant) {
+			out = append(out, p.Tenant)
+		}
+	}
+	return out, err
+}
+
 func (v verification) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
 	if f := v.Archive; f != nil {
 		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
+	}
+	for _, tenant := range v.OnePerson {
+		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
 	}
 	s.Title("Invariants")
 	var rows [][]string

@@ -33,6 +33,7 @@ const (
 	Policy    = "policy"     // a family's policy is set: its transaction commits
 	Handler   = "handler"    // a run dies and its letter's handler begins: their transaction commits
 	Key       = "key"        // an access key is made or revoked: its transaction commits
+	People    = "people"     // how many people it takes to state money by hand is set: its transaction commits
 	KeyUse    = "key-use"    // that a key was used
 	Refusal   = "refusal"    // somebody was refused something: its transaction commits
 	Refused   = "refused"    // a submission was refused by its case: its transaction commits

@@ -33,49 +33,64 @@ type Bulk struct {
 	Action   string
 	Asked    string // what is to be done, as JSON
 	Actor    string
+	Key      string // prefix of the key with which it was planned; empty: none proves who it was
 	Reason   string
+	Settles  bool // it is about a settlement
 	Parallel int
 	Throttle int // items a second; 0 for no limit
 	Items    int64
 	Hash     [32]byte
 
-	PlannedAt time.Time
-	StartedBy string
-	StartedAt time.Time
-	MovedBy   string // who paused, resumed or cancelled it, or found it done
-	MovedWhy  string
-	MovedAt   time.Time
-	EndedAt   time.Time
+	PlannedAt  time.Time
+	StartedBy  string
+	StartedKey string // likewise
+	StartedWhy string // of one who let it run alone, for an incident
+	StartedAt  time.Time
+	People     int    // it took to start it; 0: it moves no money, or an older program started it
+	Declared   bool   // one of those who planned and started it is as that person says
+	Incident   string // for which one person let it run who needs a second one
+	MovedBy    string // who paused, resumed or cancelled it, or found it done
+	MovedWhy   string
+	MovedAt    time.Time
+	EndedAt    time.Time
 }
 
 type bulkRow struct {
-	ID        uuid.UUID    `db:"id"`
-	Number    int32        `db:"number"`
-	Tenant    string       `db:"tenant"`
-	State     string       `db:"state"`
-	Settled   bool         `db:"settled"`
-	Action    string       `db:"action"`
-	Asked     string       `db:"asked"`
-	Actor     string       `db:"actor"`
-	Reason    string       `db:"reason"`
-	Parallel  int          `db:"parallel"`
-	Throttle  int          `db:"throttle"`
-	Items     int64        `db:"items"`
-	Hash      []byte       `db:"hash"`
-	PlannedAt time.Time    `db:"planned_at"`
-	StartedBy string       `db:"started_by"`
-	StartedAt sql.NullTime `db:"started_at"`
-	MovedBy   string       `db:"moved_by"`
-	MovedWhy  string       `db:"moved_why"`
-	MovedAt   sql.NullTime `db:"moved_at"`
-	EndedAt   sql.NullTime `db:"ended_at"`
+	ID         uuid.UUID    `db:"id"`
+	Number     int32        `db:"number"`
+	Tenant     string       `db:"tenant"`
+	State      string       `db:"state"`
+	Settled    bool         `db:"settled"`
+	Action     string       `db:"action"`
+	Asked      string       `db:"asked"`
+	Actor      string       `db:"actor"`
+	Key        string       `db:"planned_key"`
+	Reason     string       `db:"reason"`
+	Settles    bool         `db:"settles"`
+	Parallel   int          `db:"parallel"`
+	Throttle   int          `db:"throttle"`
+	Items      int64        `db:"items"`
+	Hash       []byte       `db:"hash"`
+	PlannedAt  time.Time    `db:"planned_at"`
+	StartedBy  string       `db:"started_by"`
+	StartedKey string       `db:"started_key"`
+	StartedWhy string       `db:"started_why"`
+	StartedAt  sql.NullTime `db:"started_at"`
+	People     int          `db:"people"`
+	Declared   bool         `db:"declared"`
+	Incident   string       `db:"incident"`
+	MovedBy    string       `db:"moved_by"`
+	MovedWhy   string       `db:"moved_why"`
+	MovedAt    sql.NullTime `db:"moved_at"`
+	EndedAt    sql.NullTime `db:"ended_at"`
 }
 
 func (r *bulkRow) bulk() Bulk {
 	b := Bulk{
 		ID: r.ID, Number: r.Number, Tenant: r.Tenant, State: BulkState(r.State), Settled: r.Settled, Action: r.Action, Asked: r.Asked,
-		Actor: r.Actor, Reason: r.Reason, Parallel: r.Parallel, Throttle: r.Throttle, Items: r.Items, PlannedAt: r.PlannedAt.UTC(),
-		StartedBy: r.StartedBy, StartedAt: timeOf(r.StartedAt), MovedBy: r.MovedBy, MovedWhy: r.MovedWhy, MovedAt: timeOf(r.MovedAt), EndedAt: timeOf(r.EndedAt),
+		Actor: r.Actor, Key: r.Key, Reason: r.Reason, Settles: r.Settles, Parallel: r.Parallel, Throttle: r.Throttle, Items: r.Items, PlannedAt: r.PlannedAt.UTC(),
+		StartedBy: r.StartedBy, StartedKey: r.StartedKey, StartedWhy: r.StartedWhy, StartedAt: timeOf(r.StartedAt), People: r.People, Declared: r.Declared, Incident: r.Incident,
+		MovedBy: r.MovedBy, MovedWhy: r.MovedWhy, MovedAt: timeOf(r.MovedAt), EndedAt: timeOf(r.EndedAt),
 	}
 	copy(b.Hash[:], r.Hash)
 	return b
@@ -88,8 +103,8 @@ func timeOf(t sql.NullTime) time.Time {
 	return t.Time.UTC()
 }
 
-const bulkSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, reason, parallel, throttle, items, hash, planned_at,
-  started_by, started_at, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
+const bulkSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
+  started_by, started_key, started_why, started_at, people, declared, incident, moved_by, moved_why, moved_at, ended_at FROM recourse.bulks `
 
 // FindBulk reads a plan of a tenant. ErrNotFound when it has none such.
 func (j *Journal) FindBulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, error) {

@@ -21,7 +21,8 @@ var ErrNoChange = errors.New("postgres: nothing is to be changed")
 
 // MoveBulk changes where a plan stands, together with its receipt. decide gives the
 // plan as it is to be, or why it is not; it is called once, on the locked row. left
-// tells how many items have no outcome yet, as far as that matters: one or none.
+// tells how many items have no outcome yet, as far as that matters: one or none. The
+// plan settles when any of its items is of a settlement, whatever its row says.
 // ErrNotFound when the tenant has no such plan. After any other error but decide's it
 // is not known whether it was changed: look again.
 func (j *Journal) MoveBulk(ctx context.Context, tenant string, id uuid.UUID, decide func(now Bulk, left bool) (Bulk, receipts.Draft, error)) (now Bulk, err error) {
@@ -60,14 +61,17 @@ func lockBulk(ctx context.Context, tx *sql.Tx, tenant string, id uuid.UUID) (b B
 		return b, false, background.ErrNotFound
 	}
 	b = found[0].bulk()
-	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE bulk_id = $1 AND outcome = '')`, id).Scan(&left)
+	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE bulk_id = $1 AND outcome = ''),
+		$2 OR EXISTS (SELECT FROM recourse.bulk_items i JOIN recourse.cases c ON c.id = i.case_id WHERE i.bulk_id = $1 AND c.kind = 'settlement')`, id, b.Settles).Scan(&left, &b.Settles)
 	return b, left, err
 }
 
 func setBulk(ctx context.Context, tx *sql.Tx, b Bulk) error {
 	when := func(t sql.NullTime) sql.NullTime { t.Valid = !t.Time.IsZero(); return t }
-	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9 WHERE id = $1`,
-		b.ID, string(b.State), b.Settled, b.StartedBy, when(sql.NullTime{Time: b.StartedAt}), b.MovedBy, b.MovedWhy, when(sql.NullTime{Time: b.MovedAt}), when(sql.NullTime{Time: b.EndedAt}))
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.bulks SET state = $2, settled = $3, started_by = $4, started_at = $5, moved_by = $6, moved_why = $7, moved_at = $8, ended_at = $9,
+		started_key = $10, started_why = $11, people = $12, declared = $13, incident = $14 WHERE id = $1`,
+		b.ID, string(b.State), b.Settled, b.StartedBy, when(sql.NullTime{Time: b.StartedAt}), b.MovedBy, b.MovedWhy, when(sql.NullTime{Time: b.MovedAt}), when(sql.NullTime{Time: b.EndedAt}),
+		b.StartedKey, b.StartedWhy, b.People, b.Declared, b.Incident)
 	return err
 }
 

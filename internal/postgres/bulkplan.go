@@ -89,7 +89,7 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 		}
 		more = more && (of.Limit == 0 || p.items < of.Limit)
 	}
-	b.Items, b.Hash, b.State, b.Settled = p.items, of.Seal(), BulkPlanned, true
+	b.Items, b.Hash, b.State, b.Settled, b.Settles = p.items, of.Seal(), BulkPlanned, true, p.settles
 	if of.Beside != nil {
 		for _, c := range of.Beside() {
 			p.counts[[2]string{c.Word, c.Currency}] = c
@@ -106,12 +106,13 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 
 // planning is a plan that is being made.
 type planning struct {
-	bulk   uuid.UUID
-	judge  func(*PlannedLetter) string
-	moved  pq.StringArray // cases, see movedSince
-	items  int64
-	last   LetterPlace
-	counts map[[2]string]BulkCount
+	bulk    uuid.UUID
+	judge   func(*PlannedLetter) string
+	moved   pq.StringArray // cases, see movedSince
+	items   int64
+	last    LetterPlace
+	settles bool // one of the letters is of a settlement
+	counts  map[[2]string]BulkCount
 }
 
 // chunkSQL stores the letters that a search finds, and gives them back to be judged.
@@ -186,13 +187,14 @@ func (p *planning) count(gate string, l *PlannedLetter) {
 	c := p.counts[k]
 	c.Word, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount+l.Amount
 	p.counts[k] = c
+	p.settles = p.settles || l.Case.Kind == KindSettlement
 }
 
 // end stores the plan itself, and its counts.
 func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
-	if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING number`,
-		b.ID, b.Tenant, string(b.State), b.Action, b.Asked, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt).Scan(&b.Number); err != nil {
+	if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
+		b.ID, b.Tenant, string(b.State), b.Action, b.Asked, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.Key, b.Settles).Scan(&b.Number); err != nil {
 		return err
 	}
 	for _, c := range p.counts {

@@ -66,7 +66,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, move backgroun
 
 // first writes a change without waiting for any transaction, in company if it may be.
 func (j *Journal) first(ctx context.Context, ch *Change) (verdict, error) {
-	return j.attempt(ch, func(s *sealed) (verdict, error) { return j.try(ctx, s) })
+	return j.attempt(ctx, ch, func(s *sealed) (verdict, error) { return j.try(ctx, s) })
 }
 
 func (j *Journal) try(ctx context.Context, s *sealed) (verdict, error) {
@@ -94,7 +94,8 @@ func aloneAs(v verdict, err error) (verdict, error) {
 }
 
 // attempt seals a change, which puts the new head into it, and hands it over.
-func (j *Journal) attempt(ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
+func (j *Journal) attempt(ctx context.Context, ch *Change, do func(*sealed) (verdict, error)) (verdict, error) {
+	declare(ctx, ch.Drafts)
 	s, err := seal(ch)
 	if err != nil {
 		return lost, unrecordable(err)
@@ -106,7 +107,7 @@ func (j *Journal) attempt(ch *Change, do func(*sealed) (verdict, error)) (verdic
 // had just been read: another transaction may hold the row, so this one waits, as
 // one of its case at a time.
 func (j *Journal) attemptAlone(ctx context.Context, ch *Change) (verdict, error) {
-	return j.attempt(ch, func(s *sealed) (verdict, error) { return j.writeBehind(ctx, j.waitLane, s.After.Case.ID.String(), s) })
+	return j.attempt(ctx, ch, func(s *sealed) (verdict, error) { return j.writeBehind(ctx, j.waitLane, s.After.Case.ID.String(), s) })
 }
 
 // writeBehind writes a change behind the transaction that holds its rows.

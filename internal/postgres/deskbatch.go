@@ -26,7 +26,7 @@ func (j *Journal) MoveFiled(ctx context.Context, changes []Change) (done []bool,
 	defer j.moveLane.leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	rows, err := sealAll(changes)
+	rows, err := sealAll(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +80,11 @@ func pointOfFiled(rows []*sealed) string {
 	return failpoint.Desk
 }
 
-func sealAll(changes []Change) ([]*sealed, error) {
+func sealAll(ctx context.Context, changes []Change) ([]*sealed, error) {
 	rows := make([]*sealed, len(changes))
 	for i := range changes {
 		var err error
+		declare(ctx, changes[i].Drafts)
 		if rows[i], err = seal(&changes[i]); err != nil {
 			return nil, err
 		}

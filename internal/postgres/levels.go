@@ -11,15 +11,16 @@ import (
 
 // Levels are how much there is to do, of all tenants, at one moment.
 type Levels struct {
-	Runs      map[background.State]int64 // live runs; and, as dead_lettered, open letters
-	OldestDue time.Time                  // of the runs that wait; zero when none is due
-	AtRisk    map[string]int64           // reserved by cases with an open letter: currency -> minor units
-	Held      int64                      // open letters that somebody holds
-	Breaches                             // of conservation
-	Unfolded  time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
-	Unserved  int64                      // live runs in queues that no running process serves
-	Unknown   Unresolved                 // open letters of settlements of unknown outcome
-	Expiring  map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
+	Runs       map[background.State]int64 // live runs; and, as dead_lettered, open letters
+	OldestDue  time.Time                  // of the runs that wait; zero when none is due
+	AtRisk     map[string]int64           // reserved by cases with an open letter: currency -> minor units
+	Held       int64                      // open letters that somebody holds
+	Breaches                              // of conservation
+	BrokeGlass int64                      // bulk plans that one person let run who needs a second one; never falls
+	Unfolded   time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
+	Unserved   int64                      // live runs in queues that no running process serves
+	Unknown    Unresolved                 // open letters of settlements of unknown outcome
+	Expiring   map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
 
 // The queries name the predicates of the partial indexes on runs, so that neither
@@ -30,6 +31,7 @@ const (
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.holds AND r.letter = 'open' GROUP BY 1`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
+	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
 	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
@@ -52,6 +54,9 @@ func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err erro
 		return l, unavailable(err)
 	}
 	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
+		return l, unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, brokeGlassSQL).Scan(&l.BrokeGlass); err != nil {
 		return l, unavailable(err)
 	}
 	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.Lookup, &l.Unknown.Person); err != nil {

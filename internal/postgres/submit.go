@@ -71,7 +71,7 @@ func (j *Journal) change(ctx context.Context, seen *Snapshot, s Submission) (*Sn
 		}
 		v, err := j.first(ctx, &ch)
 		if v == lost && err == nil {
-			v, err = j.attempt(&ch, func(row *sealed) (verdict, error) {
+			v, err = j.attempt(ctx, &ch, func(row *sealed) (verdict, error) {
 				return j.writeBehind(ctx, j.openLane, lockedBy(&row.After.Case), row)
 			})
 		}
@@ -242,7 +242,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, err
 	}
-	v, err := j.attempt(&ch, func(row *sealed) (verdict, error) {
+	v, err := j.attempt(ctx, &ch, func(row *sealed) (verdict, error) {
 		vs, err := applyMoves(ctx, tx, skipping(moveSQL), []*sealed{row})
 		if err != nil {
 			return lost, unavailable(err)

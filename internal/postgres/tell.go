@@ -20,7 +20,9 @@ func tell(ctx context.Context, tx *sql.Tx, kase Case, draft receipts.Draft) erro
 		return err
 	}
 	copy(before.Head.Link[:], link)
-	row, err := seal(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: kase}, Drafts: []receipts.Draft{draft}})
+	drafts := []receipts.Draft{draft}
+	declare(ctx, drafts)
+	row, err := seal(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: kase}, Drafts: drafts})
 	if err != nil {
 		return err
 	}

@@ -62,4 +62,4 @@ var evidence = []Guard{
 }
 
 // Guards is the table.
-var Guards = slices.Concat(journal, engine, money, escrow, evidence)
+var Guards = slices.Concat(journal, engine, money, people, escrow, evidence)

@@ -120,7 +120,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "what a plan does is done to what it saw",
-		Edits: []Edit{{"postadjudication/bulkguard.go", "if s.Case.Head != a.head {", "if false {"}},
+		Edits: []Edit{{"postadjudication/bulkguard.go", "if a.head != nil && s.Case.Head != *a.head {", "if false {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
 	{
@@ -145,7 +145,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "a decision that was cancelled stays so",
-		Edits: []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, or closed by a person's finding", "	return Created"}},
+		Edits: []Edit{{"postadjudication/admission.go", "	return Cancelled // by a person, closed by a person's finding, or what it had reserved was freed", "	return Created"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestWhatIsCancelledStaysCancelled"},
 	},
 	{

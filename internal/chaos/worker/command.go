@@ -21,6 +21,8 @@ const (
 	Rebuild  = "rebuild"   // Tenant's list of dead letters
 	Bulk     = "bulk"      // all of Tenant's open letters are forked by a plan
 	Break    = "break"     // the same, slowly, and the plan is cancelled
+	Free     = "free"      // what all of Tenant's cases have reserved, by a plan
+	People   = "people"    // how many people Tenant's money takes: Attempts
 	Rule     = "rule"      // one that replays all of Tenant's open letters: Attempts times
 	Pull     = "pull"      // the brake of Tenant's escrow service
 	Release  = "release"   // the same

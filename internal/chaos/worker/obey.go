@@ -20,6 +20,7 @@ const Operator = "operator:chaos"
 const (
 	tenant = "chaos"
 	actor  = Operator
+	second = "operator:second" // who lets run what takes two
 	reason = "chaos"
 )
 
@@ -56,6 +57,10 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: c.Tenant, Actor: actor, Reason: reason})
 	case Bulk, Break:
 		err = p.bulk(ctx, c)
+	case Free:
+		err = p.free(ctx, c)
+	case People:
+		_, err = p.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: c.Attempts, Actor: actor, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
 	case Keys, Refuse, Request:

@@ -69,7 +69,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), readable(ctx, service), served(ctx, service), own(ctx, service)}
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), readable(ctx, service), served(ctx, service), onePerson(ctx, service), own(ctx, service)}
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
@@ -110,6 +110,23 @@ func own(ctx context.Context, service *postadjudication.Service) Check {
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
 	return fine(name, "no other is known")
+}
+
+// onePerson names the tenants whose money one person may state or free.
+func onePerson(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "two people for money"
+	found, err := service.OnePersonTenants(ctx)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	case len(found) == 0:
+		return fine(name, "of every tenant")
+	}
+	tenants := make([]string, len(found))
+	for i, p := range found {
+		tenants[i] = fmt.Sprintf("%s (people: 1, set by %s: %s)", p.Tenant, p.Actor, p.Reason)
+	}
+	return hint(name, "not of "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, where two can be asked for")
 }
 
 // readable asks for runs that this program passes over.

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+type peopleInput struct {
+	Body struct {
+		People int    `json:"people" minimum:"1" maximum:"2" doc:"How many people it takes to state or free money by hand"`
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+	}
+}
+
+type peopleOutput struct{ Body postadjudication.People }
+
+type peopleHistoryInput struct {
+	After int64 `query:"after" minimum:"0" default:"0" doc:"Changes after this sequence number"`
+	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type peopleHistoryOutput struct {
+	Body struct {
+		Versions []postadjudication.PeopleVersion `json:"versions"`
+	}
+}
+
+func (a *API) peopleOperations(h huma.API) {
+	register(a, h, operation{
+		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Tell how many people it takes to state or free money by hand",
+	}, func(ctx context.Context, c Caller, _ *nothing) (*peopleOutput, error) {
+		p, err := a.service.People(ctx, c.Tenant)
+		return &peopleOutput{p}, err
+	})
+	register(a, h, operation{
+		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
+		description: "Findings that money was moved, purges of settlements, plans that fork or purge settlements, and freeing what is reserved. Receipts of what one person did say so.",
+	}, func(ctx context.Context, c Caller, in *peopleInput) (*peopleOutput, error) {
+		p, err := a.service.SetPeople(ctx, postadjudication.PeopleChange{Tenant: c.Tenant, People: in.Body.People, Actor: c.Principal, Reason: in.Body.Reason})
+		return &peopleOutput{p}, err
+	})
+	register(a, h, operation{
+		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "Tell the changes of how many people it takes, from their receipts",
+	}, func(ctx context.Context, c Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
+		found, err := a.service.PeopleHistory(ctx, c.Tenant, in.After, in.Limit)
+		out := &peopleHistoryOutput{}
+		out.Body.Versions = append([]postadjudication.PeopleVersion{}, found...)
+		return out, err
+	})
+}

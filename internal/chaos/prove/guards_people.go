@@ -1,0 +1,35 @@
+package prove
+
+// people is what guards money from one person alone, and what is reserved from being freed.
+var people = []Guard{
+	{
+		Name:  "nobody lets run alone what they planned for money",
+		Edits: []Edit{{"postadjudication/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
+	},
+	{
+		Name:  "who made the other's key is the same person",
+		Edits: []Edit{{"internal/access/person.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:  "no program lets run what takes two people",
+		Edits: []Edit{{"postadjudication/secondperson.go", "case by.program():", "case by.program() && false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:  "a finding of executed is planned first",
+		Edits: []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.Unattended(f.Actor) {", "if access.Unattended(f.Actor) {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
+	},
+	{
+		Name:  "a purge of settlements is planned first",
+		Edits: []Edit{{"postadjudication/purge.go", "two := people > 1 || access.Unattended(actor)", "two := people > 2 && access.Unattended(actor)"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
+	},
+	{
+		Name:  "nothing is freed while its money is unknown",
+		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
+		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
+	},
+}

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func (c *command) cases() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cases", Short: "List cases, also those without a dead letter, and free what they have reserved", Args: c.noSuch,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.casesList(), c.casesFree())
+	return cmd
+}
+
+// caseFlags select cases.
+type caseFlags struct {
+	states      []string
+	transaction string
+}
+
+func (s *caseFlags) bind(f *pflag.FlagSet) {
+	f.StringSliceVar(&s.states, "state", nil, "only those that stand so, such as dispute-ready; several with commas")
+	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt")
+}
+
+func (s *caseFlags) filter() postadjudication.CaseFilter {
+	return postadjudication.CaseFilter{States: s.states, Transaction: s.transaction}
+}
+
+func (c *command) casesList() *cobra.Command {
+	var o office
+	var which caseFlags
+	var reserved bool
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				f := which.filter()
+				f.Reserved = reserved
+				page, err := k.Cases(ctx, f, after, limit)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.answer(page)
+				}
+				return showCases(screen.New(c.Out), page)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.bind(f)
+	which.bind(f)
+	f.BoolVar(&reserved, "reserved", false, "only those that have something reserved")
+	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
+	f.IntVar(&limit, "limit", 50, "at most this many, 1 to 1000")
+	return cmd
+}
+
+func showCases(s *screen.Screen, page postadjudication.CasePage) error {
+	if len(page.Cases) == 0 {
+		s.Text("No such cases.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Cases))
+	for i, c := range page.Cases {
+		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: c.Currency}.String() }
+		waits := c.WaitsFor
+		if waits == "" {
+			waits = "-"
+		}
+		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.May, ", ")}
+	}
+	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "Stands"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for"}, {Name: "May", Wraps: true}}, rows)
+	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
+		m := page.Money[currency]
+		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
+		s.Text("%s: %s reserved, %s released, %s refunded.", plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded))
+	}
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}
+
+func (c *command) casesFree() *cobra.Command {
+	var o office
+	var which caseFlags
+	var reason, reference string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "free", Short: "Plan that what cases have reserved be freed", Args: exactly(),
+		Long: `Plan that what cases have reserved be freed whose money nothing will move any more, as
+when a decision is withdrawn. Somebody else lets the plan run. A case is refused while a run
+of it is live, while its money is unknown, while a call may be on its way, and while its
+letter is held. Then it is review-needed, its open letter is closed, and a higher generation
+may begin anew.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needReason(cmd, reason); err != nil {
+				return err
+			}
+			f := which.filter()
+			switch selects := len(f.States) > 0 || f.Transaction != ""; {
+			case reference == "":
+				return usage(cmd, errors.New("--reference is missing: where it can be checked that nothing will be paid"))
+			case selects == all:
+				return usage(cmd, errors.New("--transaction, --state or --all is needed"))
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Reason: reason, Reference: reference})
+				if err != nil {
+					return err
+				}
+				return c.tellBulk(&o, plan)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.bindActor(f)
+	which.bind(f)
+	f.BoolVar(&all, "all", false, "all cases that have something reserved")
+	f.StringVar(&reason, "reason", "", "why (required)")
+	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
+	return cmd
+}
+
+func (k *own) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error) {
+	return k.Service.Cases(ctx, k.tenant, f, after, limit)
+}
+
+func (k *own) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	return k.Service.PlanFree(ctx, q)
+}
+
+func (s *server) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (out postadjudication.CasePage, err error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if len(f.States) > 0 {
+		query.Set("state", strings.Join(f.States, ","))
+	}
+	if f.Reserved {
+		query.Set("reserved", "true")
+	}
+	for name, word := range map[string]string{"transaction_receipt_id": f.Transaction, "after": after} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+	err = s.get(ctx, "/cases", query, &out)
+	return out, err
+}
+
+func (s *server) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
+	err = s.post(ctx, "/cases/free", struct {
+		because
+		States      []string `json:"states,omitempty"`
+		Transaction string   `json:"transaction_receipt_id,omitempty"`
+		All         bool     `json:"all,omitempty"`
+		Reference   string   `json:"reference"`
+	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Reference}, &out)
+	return out, err
+}

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// PeopleRegister has the receipts of how many people a tenant's money takes.
+const PeopleRegister Register = "people"
+
+// People is how many people it takes to state or free money of a tenant by hand.
+type People struct {
+	Tenant string    `db:"tenant"`
+	People int       `db:"people"`
+	Actor  string    `db:"actor"` // who set it; empty: nobody has
+	Reason string    `db:"reason"`
+	At     time.Time `db:"at"`
+}
+
+// TwoPeople are what it takes where nobody has set another number.
+const TwoPeople = 2
+
+const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
+
+// People reads what holds for a tenant.
+func (j *Journal) People(ctx context.Context, tenant string) (People, error) {
+	found, err := j.peopleOf(ctx, `WHERE tenant = $1`, tenant)
+	if err != nil || len(found) == 0 {
+		return People{Tenant: tenant, People: TwoPeople}, err
+	}
+	return found[0], nil
+}
+
+// OnePersonTenants lists the tenants whose money takes one person.
+func (j *Journal) OnePersonTenants(ctx context.Context) ([]People, error) {
+	return j.peopleOf(ctx, `WHERE people = 1 ORDER BY tenant`)
+}
+
+func (j *Journal) peopleOf(ctx context.Context, where string, args ...any) (found []People, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	if err := j.reads.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
+		return nil, unavailable(err)
+	}
+	for i := range found {
+		found[i].At = found[i].At.UTC()
+	}
+	return found, nil
+}
+
+// SetPeople changes how many people it takes, with the receipt that says so. What is so
+// already stays, and nothing is written.
+func (j *Journal) SetPeople(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
+	draft.Subtype = receipts.PeopleChanged
+	err = j.inLane(ctx, failpoint.People, func(ctx context.Context, tx *sql.Tx) error {
+		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (tenant) DO UPDATE SET people = excluded.people, actor = excluded.actor, reason = excluded.reason, at = excluded.at
+			WHERE p.people <> excluded.people`, p.Tenant, p.People, p.Actor, p.Reason, p.At)
+		if err != nil {
+			return err
+		}
+		n, err := set.RowsAffected()
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return ErrNoChange
+		}
+		return tellRegister(ctx, tx, p.Tenant, PeopleRegister, draft)
+	})
+	if errors.Is(err, ErrNoChange) {
+		return j.People(ctx, p.Tenant)
+	}
+	return p, err
+}
+
+// PeopleAtOnce reads what holds for a tenant, and the receipts of its register, as they are
+// at one moment.
+func (j *Journal) PeopleAtOnce(ctx context.Context, tenant string) (p People, trail []receipts.Receipt, err error) {
+	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return p, nil, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
+	var set []People
+	if err := tx.SelectContext(ctx, &set, peopleSQL+`WHERE tenant = $1`, tenant); err != nil {
+		return p, nil, unavailable(err)
+	}
+	if p = (People{Tenant: tenant, People: TwoPeople}); len(set) > 0 {
+		p = set[0]
+		p.At = p.At.UTC()
+	}
+	var rows []receiptRow
+	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1
+		AND case_id = (SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2) ORDER BY seq`, tenant, string(PeopleRegister)); err != nil {
+		return p, nil, unavailable(err)
+	}
+	for i := range rows {
+		trail = append(trail, rows[i].receipt())
+	}
+	return p, trail, nil
+}

@@ -1,0 +1,63 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// PlanFinding plans a finding that money of one run was moved, as Reconcile takes it, and
+// changes nothing else: the plan runs by RunBulk, and does nothing if the case has moved
+// meanwhile. The errors are those of Reconcile.
+func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.RunID, f Finding) (Bulk, error) {
+	err := f.validate()
+	if err == nil && f.Class != Executed {
+		err = &FieldError{Field: "finding", Problem: "must be executed: any other takes no plan"}
+	}
+	if err != nil {
+		return Bulk{}, err
+	}
+	seen, err := s.found(ctx, tenant, id, f, "")
+	if err != nil {
+		return Bulk{}, err
+	}
+	return s.planGiven(ctx, postgres.Bulk{Tenant: tenant, Action: string(BulkFinding), Actor: f.Actor, Reason: f.Reason},
+		BulkAsked{Finding: &BulkFound{Class: f.Class, Moved: f.Moved, Reference: f.Reference, OtherAmount: f.OtherAmount}},
+		[]postgres.BulkItem{itemFor(1, seen, "")})
+}
+
+// planGiven stores a plan of items that were looked up one by one.
+func (s *Service) planGiven(ctx context.Context, b postgres.Bulk, asked BulkAsked, items []postgres.BulkItem) (Bulk, error) {
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return Bulk{}, err
+	}
+	at := s.now()
+	b.ID, b.Asked, b.Key, b.Reason, b.Parallel, b.PlannedAt = newID(), string(text), callerOf(ctx).Key, clean(b.Reason, 1024), bulkParallel, at
+	digest := newBulkDigest(b)
+	for _, i := range items {
+		digest.add(i.Run, i.Head.Seq, i.Head.Link, i.Amount, i.Currency)
+	}
+	b.Hash = digest.sum()
+	if b, err = s.journal.PlanGiven(ctx, b, items, at.Add(-BulkPlansKept)); err != nil {
+		return Bulk{}, err
+	}
+	return s.bulk(ctx, b)
+}
+
+func itemFor(position int64, s postgres.Snapshot, gate Gate) postgres.BulkItem {
+	return postgres.BulkItem{Position: position, Run: s.Run.ID, Case: s.Case.ID, Head: s.Case.Head, Amount: s.Case.State.Reserved, Currency: s.Case.Currency, Gate: string(gate)}
+}
+
+// find records the finding of a plan.
+func (w *bulkWork) find(ctx context.Context, i *postgres.BulkItem, as *asPlanned) error {
+	found := w.asked.Finding
+	if found == nil {
+		return &FieldError{Field: "finding", Problem: "is missing in the plan"}
+	}
+	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, "", as)
+	return err
+}

@@ -1,0 +1,181 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// CaseFilter selects cases. What is given must all be met; the zero filter selects all.
+type CaseFilter struct {
+	States      []string `json:"states,omitempty"`   // any of them: values of settlement_progression_status
+	Reserved    bool     `json:"reserved,omitempty"` // only those that have something reserved
+	Transaction string   `json:"transaction_receipt_id,omitempty"`
+}
+
+func (f CaseFilter) validate() error {
+	var errs []error
+	for _, s := range f.States {
+		if s == "" || !slices.Contains(settlement.Statuses, settlement.Status(s)) {
+			errs = append(errs, &FieldError{Field: "state", Problem: "must be one of " + strings.Join(words(settlement.Statuses[1:]...), ", ")})
+		}
+	}
+	if len(f.Transaction) > 128 || !plainText(f.Transaction) {
+		errs = append(errs, &FieldError{Field: "transaction_receipt_id", Problem: "must be up to 128 bytes of plain text"})
+	}
+	return errors.Join(errs...)
+}
+
+func (f CaseFilter) rows() postgres.CaseFilter {
+	return postgres.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
+}
+
+// CaseRow is a case in a list: its money, in minor units of its currency, why nothing of it
+// runs, and what may be done.
+type CaseRow struct {
+	Case        background.CaseID `json:"case_id"`
+	Transaction string            `json:"transaction_receipt_id"`
+	Escrow      string            `json:"escrow_reference"`
+	Currency    string            `json:"currency"`
+	settlement.State
+	UnknownOpen int               `json:"unknown_open"`
+	Run         background.RunID  `json:"run_id"` // that holds the case, or held it last
+	RunState    background.State  `json:"run_state"`
+	Letter      background.Letter `json:"letter,omitempty"`
+	WaitsFor    string            `json:"waits_for"` // why nothing runs; empty where a run does or the case has ended
+	May         []string          `json:"may"`       // what may be done now: names of actions
+}
+
+// CaseMoney is the money of cases in one currency, in minor units.
+type CaseMoney struct {
+	Cases    int64 `json:"cases"`
+	Reserved int64 `json:"reserved"`
+	Released int64 `json:"released"`
+	Refunded int64 `json:"refunded"`
+}
+
+// CasePage is a part of a list of cases, the oldest first. Total and Money are of all that the
+// filter selects.
+type CasePage struct {
+	Cases []CaseRow            `json:"cases"`
+	Total int64                `json:"total"`
+	Money map[string]CaseMoney `json:"money"` // by currency
+	Next  string               `json:"next,omitempty"`
+	More  bool                 `json:"more"`
+}
+
+// What a case waits for of which nothing runs.
+const (
+	WaitsForLetter  = "dead_letter"     // its dead letter is open: somebody has to fork or reconcile it
+	WaitsForFinding = "unknown_money"   // likewise, and what became of its money has to be found out first
+	WaitsForPurged  = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
+	WaitsForHigher  = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
+	WaitsForRest    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest
+)
+
+// Cases lists cases of settlements, also those whose dead letter was purged, a page at a time.
+// cursor is CasePage.Next of the page before, or empty. A bad filter is a *FieldError.
+func (s *Service) Cases(ctx context.Context, tenant string, f CaseFilter, cursor string, limit int) (CasePage, error) {
+	errs := []error{f.validate()}
+	var after background.CaseID
+	if cursor != "" {
+		var err error
+		if after, err = receipts.ParseCaseID(cursor); err != nil {
+			errs = append(errs, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"})
+		}
+	}
+	if tenant == "" {
+		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be given"})
+	}
+	if limit < 1 || limit > maxLetters {
+		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)})
+	}
+	if err := errors.Join(errs...); err != nil {
+		return CasePage{}, err
+	}
+	found, err := s.journal.CaseList(ctx, tenant, f.rows(), after, limit+1)
+	if err != nil {
+		return CasePage{}, err
+	}
+	sums, err := s.journal.CaseSums(ctx, tenant, f.rows())
+	if err != nil {
+		return CasePage{}, err
+	}
+	page := CasePage{Cases: []CaseRow{}, Money: map[string]CaseMoney{}, More: len(found) > limit}
+	for _, sum := range sums {
+		page.Money[sum.Currency] = CaseMoney{Cases: sum.Cases, Reserved: sum.Reserved, Released: sum.Released, Refunded: sum.Refunded}
+		page.Total += sum.Cases
+	}
+	for i := range found[:min(len(found), limit)] {
+		page.Cases = append(page.Cases, caseRowOf(&found[i]))
+		page.Next = found[i].ID.String()
+	}
+	if !page.More {
+		page.Next = ""
+	}
+	return page, nil
+}
+
+func caseRowOf(c *postgres.CaseRow) CaseRow {
+	out := CaseRow{
+		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
+		Run: c.Holder, RunState: c.RunState, Letter: c.Letter, May: []string{},
+	}
+	out.WaitsFor = waitsFor(c)
+	out.May = append(out.May, mayBeDone(c, out.WaitsFor)...)
+	return out
+}
+
+// waitsFor is why nothing of a case runs.
+func waitsFor(c *postgres.CaseRow) string {
+	unknown := c.UnknownOpen > 0 || c.Class == Unknown
+	switch {
+	case c.RunState.Live() || c.State.Progression.Ended():
+		return ""
+	case c.RunState == background.DeadLettered && unknown:
+		return WaitsForFinding
+	case c.Letter == background.LetterOpen:
+		return WaitsForLetter
+	case c.Letter == background.LetterPurged && c.State.Progression == settlement.DisputeReady:
+		return WaitsForPurged
+	case c.State.Progression == settlement.PartiallySettled:
+		return WaitsForRest
+	}
+	return WaitsForHigher
+}
+
+// mayBeDone are the actions that go on from there, as far as the rows of the case tell.
+func mayBeDone(c *postgres.CaseRow, waits string) (may []string) {
+	open, frees := c.Letter == background.LetterOpen, ""
+	if c.State.Reserved > 0 && !c.Held {
+		frees = string(BulkFree)
+	}
+	switch waits {
+	case "":
+		if c.RunState.Waiting() && c.UnknownOpen == 0 {
+			may = append(may, "cancel")
+		}
+		return may
+	case WaitsForFinding:
+		if open {
+			return append(may, string(ActionLookup), string(ActionReconcile), string(ActionHold))
+		}
+		return append(may, string(ActionReconcile))
+	case WaitsForLetter:
+		if !c.State.Undercut() {
+			may = append(may, string(ActionFork))
+		}
+		may = append(may, string(ActionReconcile), string(ActionHold), string(ActionPurge))
+	}
+	if frees != "" {
+		may = append(may, frees)
+	}
+	return append(may, "adjudicate")
+}

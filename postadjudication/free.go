@@ -1,0 +1,159 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// freeMost is how many cases a plan frees at most.
+const freeMost = 1_000
+
+// FreeRequest asks that what cases have reserved be freed.
+type FreeRequest struct {
+	Tenant    string     // required
+	Filter    CaseFilter // which cases; only those that have something reserved are meant
+	All       bool       // all of them: required when the filter says nothing, refused else
+	Actor     string     // required
+	Reason    string     // required
+	Reference string     // where it can be checked that nothing will be paid for them; required
+}
+
+// PlanFree plans that the reservations of cases be freed whose money nothing will move any more:
+// as when a person decided that an adjudication is not to be carried out. It changes nothing
+// else; the plan runs by RunBulk. Each case it frees is review-needed then, its open letter is
+// closed as reconciled, and a higher generation may begin anew. A case is refused while a run of
+// it is live, while its money is unknown, while a call of it may be on its way, and while its
+// letter is held. More than 1,000 cases are a *FieldError of filter.
+func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
+	q.Filter.Reserved = true
+	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
+	errs := []error{named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024), named("reference", q.Reference, 255), q.Filter.validate()}
+	if selects == q.All {
+		errs = append(errs, &FieldError{Field: "filter", Problem: "must say which cases, or all must be given"})
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Bulk{}, err
+	}
+	found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), background.CaseID{}, freeMost+1)
+	if err != nil {
+		return Bulk{}, err
+	}
+	if len(found) > freeMost {
+		return Bulk{}, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it", freeMost)}
+	}
+	ids := make([]background.RunID, len(found))
+	for i := range found {
+		ids[i] = found[i].Holder
+	}
+	seen, err := s.journal.Filed(ctx, ids...)
+	if err != nil {
+		return Bulk{}, err
+	}
+	items := make([]postgres.BulkItem, len(seen))
+	for i, f := range seen {
+		gate, err := s.freeGate(ctx, f)
+		if err != nil {
+			return Bulk{}, err
+		}
+		items[i] = itemFor(int64(i+1), f.Snapshot, gate)
+	}
+	return s.planGiven(ctx, postgres.Bulk{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
+		BulkAsked{Cases: &q.Filter, All: q.All, Reference: q.Reference}, items)
+}
+
+// freeable is the gate of freeing what a case has reserved, by the run that holds it.
+func freeable(f postgres.Filed) Gate {
+	switch {
+	case f.Case.Kind != postgres.KindSettlement:
+		return GateNotSettlement
+	case f.Run.State.Live():
+		return GateLive
+	case moneyUnknown(f.Snapshot):
+		return GateReconcileFirst
+	case f.Case.State.Reserved == 0:
+		return GateNothingReserved
+	case f.Run.State != background.DeadLettered:
+		return GateNotALetter
+	case f.Desk.Held:
+		return GateHeld
+	}
+	return ""
+}
+
+// freeGate is freeable with a look at all runs of the case: a call of any of them may be on its
+// way.
+func (s *Service) freeGate(ctx context.Context, f postgres.Filed) (Gate, error) {
+	if gate := freeable(f); gate != "" {
+		return gate, nil
+	}
+	all, err := s.journal.Siblings(ctx, f.Run.Tenant, f.Case.ID)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range all {
+		switch why, err := s.settlements.mayPayYet(ctx, r.Run); {
+		case err != nil:
+			return "", err
+		case r.Run.State.Live():
+			return GateLive, nil
+		case why != "":
+			return GateCallOutstanding, nil
+		}
+	}
+	return "", nil
+}
+
+// free frees what the case of an item has reserved. No call begins meanwhile: the change is
+// written only if nothing of the case has moved since it was planned.
+func (w *bulkWork) free(ctx context.Context, i *postgres.BulkItem, as *asPlanned) error {
+	found, err := w.journal.Filed(ctx, i.Run)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 || found[0].Run.Tenant != w.plan.Tenant {
+		return ErrNotFound
+	}
+	gate, err := w.freeGate(ctx, found[0])
+	switch {
+	case err != nil:
+		return err
+	case gate != "":
+		return refusedBy(gate, found[0].Snapshot)
+	}
+	move, at := newID(), w.now()
+	_, err = w.journal.Apply(ctx, i.Run, move, as.bind(func(s *postgres.Snapshot) (postgres.Change, error) {
+		return freed(postgres.Filed{Snapshot: *s, Desk: found[0].Desk}, move, receipts.Draft{Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{
+			Reason: w.plan.Reason, FindingReference: w.asked.Reference,
+		}}, s)
+	}))
+	if err == nil {
+		w.manager.Wake(i.Run)
+	}
+	return err
+}
+
+// freed is the change that frees what a case has reserved, and closes its open letter: it has
+// nothing to wait for.
+func freed(f postgres.Filed, move background.MoveID, draft receipts.Draft, before *postgres.Snapshot) (postgres.Change, error) {
+	if gate := freeable(f); gate != "" {
+		return postgres.Change{}, refusedBy(gate, f.Snapshot)
+	}
+	state, _, err := settlement.Apply(f.Case.State, settlement.Event{Fact: settlement.Freed})
+	if err != nil {
+		return postgres.Change{}, err
+	}
+	after := f.Snapshot
+	after.Case.State, after.Run.LastMove = state, move
+	if after.Run.Letter == background.LetterOpen {
+		after.Run.Letter = background.LetterReconciled
+	}
+	draft.Run, draft.Subtype = f.Run.ID, receipts.ReservationFreed
+	draft.Payload.Freed, draft.Payload.Outcome, draft.Payload.Settlement = f.Case.State.Reserved, string(state.Adjudication), snapshotOf(state)
+	return postgres.Change{Move: move, Before: before, After: &after, Drafts: []receipts.Draft{draft}}, nil
+}

@@ -1,0 +1,240 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+func withdrawn(transactions string) FreeRequest {
+	return FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: transactions}, Actor: "user:ada", Reason: "both sides withdrew", Reference: "mail 3"}
+}
+
+func (r *rig) mustPlanFree(q FreeRequest) Bulk {
+	r.t.Helper()
+	b, err := r.PlanFree(context.Background(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// What a dead letter keeps reserved is freed by a plan that somebody else lets run, whether its
+// letter is open or was purged; then a higher generation begins anew.
+func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letters := r.deadAll(1, 3, func(Call) Answer { return refused() })
+	q := refusedOnes()
+	q.Filter.Transaction, q.Confirm = "txr_2", "1"
+	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for n, letter := range letters {
+		plan := r.mustPlanFree(withdrawn([]string{"txr_1", "txr_2"}[n]))
+		if plan.Action != BulkFree || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Asked.Reference != "mail 3" {
+			t.Errorf("%+v", plan)
+		}
+		var second *SecondPersonError
+		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+			t.Errorf("alone: %v", err)
+		}
+		if b := r.ran(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+			t.Errorf("%+v", b.Progress)
+		}
+		told := r.told(letter, receipts.ReservationFreed)
+		if len(told) != 1 || told[0].Freed != 1000 || told[0].PlannedBy != "user:ada" || told[0].FindingReference != "mail 3" || told[0].Reason != "both sides withdrew" || told[0].Bulk != plan.ID.String() {
+			t.Errorf("%+v", told)
+		}
+		if c := r.caseOf(release(n + 1)); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != 0 || c.Committed != 0 {
+			t.Errorf("%+v", c)
+		}
+		if got := r.standing(letter); got != []background.Letter{background.LetterReconciled, background.LetterPurged}[n] {
+			t.Errorf("the letter is %s", got)
+		}
+		r.sound()
+		if _, err := r.Fork(ctx, "acme", letter.Run, again); err == nil {
+			t.Error("what was freed is forked")
+		}
+		if s := r.mustSubmit(release(n + 1)); s.Reply != Cancelled || s.Actor != "user:bob" || s.Reason != "both sides withdrew" {
+			t.Errorf("the same again: %+v", s)
+		}
+		next := release(n + 1)
+		next.Generation = 2
+		if s := r.mustSubmit(next); s.Reply != Created {
+			t.Errorf("a higher generation: %+v", s)
+		}
+	}
+	r.atRest()
+	for n := range letters {
+		if c := r.caseOf(release(n + 1)); c.Progression != settlement.Settled || c.Released != 1000 {
+			t.Errorf("%+v", c)
+		}
+	}
+	r.sound()
+}
+
+// Nothing is freed while money may move yet: while it is unknown, a run is live, or somebody
+// holds the letter; nor where nothing is reserved.
+func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, moved := r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
+	r.mustSubmit(release(4))
+	r.atRest()
+	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	for transaction, gate := range map[string]Gate{"txr_1": GateReconcileFirst, "txr_2": GateHeld} {
+		plan := r.mustPlanFree(withdrawn(transaction))
+		if plan.Ready != 0 || plan.Refused[gate] != 1 {
+			t.Errorf("%s: %+v", transaction, plan)
+		}
+		if b := r.ran(plan); b.Progress.Refused != 1 || b.Progress.ByGate[gate] != 1 {
+			t.Errorf("%s: %+v", transaction, b.Progress)
+		}
+	}
+	plan := r.mustPlanFree(withdrawn("txr_3"))
+	if _, err := r.Fork(ctx, "acme", moved.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.ran(plan); b.Progress.PlanStale != 1 {
+		t.Errorf("forked meanwhile: %+v", b.Progress)
+	}
+	if plan := r.mustPlanFree(withdrawn("txr_4")); plan.Items != 0 {
+		t.Errorf("settled: %+v", plan)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
+		t.Errorf("%d were freed", n)
+	}
+	r.atRest()
+	r.sound()
+}
+
+func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for field, spoil := range map[string]func(*FreeRequest){
+		"tenant": func(q *FreeRequest) { q.Tenant = "" }, "actor": func(q *FreeRequest) { q.Actor = "" }, "reason": func(q *FreeRequest) { q.Reason = " " },
+		"reference": func(q *FreeRequest) { q.Reference = "" }, "filter": func(q *FreeRequest) { q.Filter = CaseFilter{} },
+		"state": func(q *FreeRequest) { q.Filter.States = []string{"closed"} },
+	} {
+		q := withdrawn("txr_1")
+		spoil(&q)
+		var wrong *FieldError
+		if _, err := r.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// Cases are listed by where they stand and by what they have reserved, also those whose letter
+// was purged, with why nothing of them runs and what may be done.
+func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	r.deadAll(2, 4, func(Call) Answer { return refused() })
+	r.mustSubmit(release(4))
+	r.atRest()
+	q := refusedOnes()
+	q.Filter.Transaction, q.Confirm = "txr_3", "1"
+	if _, err := r.Purge(ctx, "acme", q); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Cases(ctx, "acme", CaseFilter{}, "", 100)
+	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (CaseMoney{Cases: 4, Reserved: 3000, Released: 1000}) {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for i, want := range []CaseRow{
+		{Transaction: "txr_1", WaitsFor: WaitsForFinding, May: []string{"lookup", "reconcile", "hold"}},
+		{Transaction: "txr_2", WaitsFor: WaitsForLetter, May: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
+		{Transaction: "txr_3", WaitsFor: WaitsForPurged, May: []string{"free", "adjudicate"}},
+		{Transaction: "txr_4", May: []string{}},
+	} {
+		got := all.Cases[i]
+		if got.Transaction != want.Transaction || got.WaitsFor != want.WaitsFor || len(got.May) != len(want.May) {
+			t.Errorf("%+v", got)
+			continue
+		}
+		for n := range want.May {
+			if got.May[n] != want.May[n] {
+				t.Errorf("%s may %v", got.Transaction, got.May)
+			}
+		}
+	}
+	reserved, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
+	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {
+		t.Fatalf("%+v, %v", reserved, err)
+	}
+	rest, err := r.Cases(ctx, "acme", CaseFilter{Reserved: true}, reserved.Next, 2)
+	if err != nil || len(rest.Cases) != 1 || rest.More || rest.Next != "" || rest.Cases[0].Transaction != "txr_3" || rest.Cases[0].Reserved != 1000 {
+		t.Errorf("%+v, %v", rest, err)
+	}
+	if none, err := r.Cases(ctx, "other", CaseFilter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
+		t.Errorf("%+v, %v", none, err)
+	}
+	var wrong *FieldError
+	for field, ask := range map[string]func() error{
+		"tenant": func() error { _, err := r.Cases(ctx, "", CaseFilter{}, "", 2); return err },
+		"limit":  func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "", 0); return err },
+		"cursor": func() error { _, err := r.Cases(ctx, "acme", CaseFilter{}, "x", 2); return err },
+		"state": func() error {
+			_, err := r.Cases(ctx, "acme", CaseFilter{States: []string{"x"}}, "", 2)
+			return err
+		},
+	} {
+		if err := ask(); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// Several processes that all take themselves for the holder of one plan record a finding once,
+// and free a reservation once.
+func TestManyWhoWorkOnAPlanOfOneDoItOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letters := []Submitted{
+		r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }),
+		r.dead(2, func(Call) Answer { return refused() }),
+	}
+	r.stopWork()
+	finding, err := r.PlanFinding(ctx, "acme", letters[0].Run, bankSays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plan := range []Bulk{finding, r.mustPlanFree(withdrawn("txr_2"))} {
+		b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob")
+		r.bulkIs(b, err, BulkRunning)
+		var all sync.WaitGroup
+		for range 4 {
+			other := joinRig(t, r.url, r.redis, r.escrow)
+			all.Go(func() { other.workOn(plan) })
+		}
+		all.Wait()
+		if b := r.doneBulk(plan.ID); b.Progress.Done != 1 {
+			t.Errorf("%s: %+v", plan.Action, b.Progress)
+		}
+	}
+	for subtype, letter := range map[receipts.Subtype]Submitted{receipts.Reconciled: letters[0], receipts.ReservationFreed: letters[1]} {
+		if told := r.told(letter, subtype); len(told) != 1 {
+			t.Errorf("%s: %+v", subtype, told)
+		}
+	}
+	r.sound()
+}

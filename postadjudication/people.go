@@ -1,0 +1,123 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// People is how many people it takes to state or free money of a tenant by hand: to record a
+// finding that it was moved, to free what is reserved, and to let a bulk plan run that forks
+// or purges settlements.
+type People struct {
+	Tenant string     `json:"tenant"`
+	People int        `json:"people"` // 2 unless somebody set 1
+	Actor  string     `json:"actor,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	At     *time.Time `json:"at,omitempty"` // when it was set; nil: never
+}
+
+// PeopleChange sets how many people it takes.
+type PeopleChange struct {
+	Tenant string
+	People int    // 1 or 2
+	Actor  string // who asks; required
+	Reason string // why; required
+}
+
+// PeopleVersion is one change of it, as its receipt tells it.
+type PeopleVersion struct {
+	People
+	SelfDeclared bool   `json:"self_declared,omitempty"` // the actor is as that person said
+	Receipt      string `json:"receipt_id"`
+}
+
+func peopleOf(p postgres.People) People {
+	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: given(p.At)}
+}
+
+// People tells how many people the money of a tenant takes.
+func (s *Service) People(ctx context.Context, tenant string) (People, error) {
+	if tenant == "" {
+		return People{}, &FieldError{Field: "tenant", Problem: "must be given"}
+	}
+	p, err := s.journal.People(ctx, tenant)
+	return peopleOf(p), err
+}
+
+// OnePersonTenants lists the tenants whose money takes one person.
+func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
+	found, err := s.journal.OnePersonTenants(ctx)
+	out := make([]People, len(found))
+	for i := range found {
+		out[i] = peopleOf(found[i])
+	}
+	return out, err
+}
+
+// SetPeople sets how many people the money of a tenant takes, with a receipt. What is so
+// already stays, and leaves none. It is a *FieldError when it makes no sense.
+func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error) {
+	errs := []error{named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	if q.People != 1 && q.People != postgres.TwoPeople {
+		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
+	}
+	if err := errors.Join(errs...); err != nil {
+		return People{}, err
+	}
+	at, reason := s.now(), clean(q.Reason, 1024)
+	now, err := s.journal.SetPeople(ctx, postgres.People{Tenant: q.Tenant, People: q.People, Actor: q.Actor, Reason: reason, At: at},
+		receipts.Draft{Actor: q.Actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
+	return peopleOf(now), err
+}
+
+// PeopleHistory reads the changes off their receipts, the first one first, after a sequence
+// number, at most limit of them.
+func (s *Service) PeopleHistory(ctx context.Context, tenant string, after int64, limit int) ([]PeopleVersion, error) {
+	switch {
+	case tenant == "":
+		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+	case limit < 1:
+		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+	}
+	kase, found, err := s.journal.RegisterCase(ctx, tenant, postgres.PeopleRegister)
+	if err != nil || !found {
+		return nil, err
+	}
+	trail, err := s.journal.Trail(ctx, tenant, kase, postgres.Place{Case: kase, Seq: after}, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]PeopleVersion, len(trail))
+	for i, r := range trail {
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = PeopleVersion{People: People{Tenant: tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: given(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
+	}
+	return out, nil
+}
+
+// auditPeople checks that how many people a tenant's money takes is what the receipts say.
+func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) error {
+	now, trail, err := s.journal.PeopleAtOnce(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	told, receipt := postgres.People{Tenant: tenant, People: postgres.TwoPeople}, "none"
+	if n := len(trail); n > 0 {
+		p, err := trail[n-1].Payload()
+		if err != nil {
+			return err
+		}
+		told.People, told.Actor, told.Reason, told.At, receipt = p.People, trail[n-1].Actor, p.Reason, trail[n-1].At, trail[n-1].ID()
+	}
+	if now != told {
+		a.fail(InvariantFold, site{tenant: tenant}, "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, told.People, told.Actor)
+	}
+	return nil
+}

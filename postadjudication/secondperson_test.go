@@ -1,0 +1,420 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// secondPerson is the plan that an act leaves that takes two people.
+func (r *rig) secondPerson(err error) Bulk {
+	r.t.Helper()
+	var second *SecondPersonError
+	if !errors.As(err, &second) || second.Code() != "second_person_required" || second.Plan.State != BulkPlanned || second.Plan.People != 2 || second.Plan.Hash == "" {
+		r.t.Fatalf("no second person is asked for: %v", err)
+	}
+	return second.Plan
+}
+
+// Who states alone that money was moved has only planned it; somebody else lets it run, and the
+// receipt names both.
+func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	before := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	plan := r.secondPerson(err)
+	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "stmt-7"}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
+		t.Errorf("%+v", plan)
+	}
+	var second *SecondPersonError
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) || second.Because == "" {
+		t.Errorf("the planner runs it: %v", err)
+	}
+	if now := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String()); now != before {
+		t.Errorf("the case has %d receipts, and had %d", now, before)
+	}
+	if b := r.ran(plan); b.Progress.Done != 1 || b.People != 2 || !b.SelfDeclared {
+		t.Errorf("%+v", b)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
+		t.Errorf("%+v", c)
+	}
+	told := r.told(letter, receipts.Reconciled)
+	if len(told) != 1 || told[0].PlannedBy != "user:ada" || told[0].Bulk != plan.ID.String() || !told[0].SelfDeclared || told[0].People != 0 || told[0].FindingReference != "stmt-7" || told[0].Moved != 1000 {
+		t.Errorf("%+v", told)
+	}
+	r.namesThePlan(letter, plan, receipts.Reconciled)
+	r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+	r.sound()
+}
+
+// What was planned of a case that has moved since is not done.
+func TestAFindingIsStaleOnceItsCaseHasMoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	plan := r.secondPerson(err)
+	if _, err := r.Hold(ctx, "acme", letter.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.ran(plan); b.Progress.PlanStale != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
+		t.Errorf("%+v", c)
+	}
+	r.sound()
+}
+
+// A finding that makes no sense is refused when it is planned.
+func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	other, nothing := bankSays, bankSays
+	other.Moved, nothing.Class, nothing.Moved = 999, NotExecuted, 0
+	var wrong *FieldError
+	if _, err := r.PlanFinding(ctx, "acme", letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
+		t.Errorf("another amount: %v", err)
+	}
+	if _, err := r.PlanFinding(ctx, "acme", letter.Run, nothing); !errors.As(err, &wrong) || wrong.Field != "finding" {
+		t.Errorf("not executed: %v", err)
+	}
+	if _, err := r.PlanFinding(ctx, "other", letter.Run, bankSays); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another tenant: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+		t.Errorf("%d plans", n)
+	}
+}
+
+// A purge of settlements is planned, whoever asks; letters of plain jobs take one person.
+func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	q := refusedOnes()
+	q.Confirm = "1"
+	_, err := r.Service.Purge(ctx, "acme", q)
+	plan := r.secondPerson(err)
+	if _, err := r.Service.Clear(ctx, "acme", ClearRequest{Actor: "user:ada", Reason: "old", Family: Family, Confirm: Family}); r.secondPerson(err).Items != 1 {
+		t.Errorf("clear: %v", err)
+	}
+	if got := r.standing(letter); got != background.LetterOpen {
+		t.Fatalf("the letter is %s", got)
+	}
+	if b := r.ran(plan); b.Progress.Done != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if told := r.told(letter, receipts.Purged); len(told) != 1 || told[0].PlannedBy != "user:ada" || told[0].Bulk != plan.ID.String() {
+		t.Errorf("%+v", told)
+	}
+	r.sound()
+}
+
+// A hundred at once let one plan run, its planner among them: one of the others does, once.
+func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
+	plan := r.secondPerson(err)
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for n := range 100 {
+		all.Go(func() {
+			<-start
+			actor := "user:ada"
+			if n%2 == 0 {
+				actor = fmt.Sprintf("user:%d", n)
+			}
+			b, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor)
+			var second *SecondPersonError
+			switch planner := actor == "user:ada"; {
+			case planner && !errors.As(err, &second):
+				t.Errorf("the planner: %+v, %v", b, err)
+			case !planner && (err != nil || b.StartedBy == "user:ada"):
+				t.Errorf("%s: started by %q, %v", actor, b.StartedBy, err)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	r.doneBulk(plan.ID)
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+		t.Errorf("%d findings are recorded", n)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'changes' = 'planned to running'`); n != 1 {
+		t.Errorf("it was started %d times", n)
+	}
+	r.sound()
+}
+
+// Every cell: who runs what another planned, with which key, where how many people are asked
+// for. x: it runs; 2: a second person is required.
+func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		}}}
+	}).work()
+	ctx := context.Background()
+	key := func(principal, maker string, roles ...access.Role) string {
+		_, k := r.mustKey(NewKey{Tenant: "acme", Principal: principal, Roles: roles, Actor: maker, Reason: "test"})
+		return k.Prefix
+	}
+	both := []access.Role{access.Operator, access.Approver}
+	who := map[string]Caller{
+		"user:ada":     {Key: key("user:ada", "user:root", both...)},
+		"user:ben":     {Key: key("user:ben", "user:root", access.Approver)},
+		"user:cem":     {Key: key("user:cem", "user:ada", access.Approver)},
+		"user:dee":     {Key: key("user:dee", "user:cem", access.Approver)},
+		"user:eve":     {Key: key("user:eve", "user:root", access.Submitter)},
+		"service:desk": {Key: key("service:desk", "user:root", access.Approver)}, "rule:nightly": {}, "user:fay": {}, "local": {NoKeys: true},
+		"user:own": {Key: key("user:ada", "user:ada", both...)},
+	}
+	name := func(of string) string {
+		if of == "user:own" { // another key of ada's
+			return "user:ada"
+		}
+		return of
+	}
+	letters := r.deadAll(0, 3, func(Call) Answer { return refused() })
+	if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", Payload: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	plans := map[string]func(context.Context) (Bulk, error){
+		"finding": func(ctx context.Context) (Bulk, error) { return r.PlanFinding(ctx, "acme", letters[0].Run, bankSays) },
+		"free": func(ctx context.Context) (Bulk, error) {
+			return r.PlanFree(ctx, FreeRequest{Tenant: "acme", Filter: CaseFilter{Transaction: "txr_1"}, Actor: "user:ada", Reason: "withdrawn", Reference: "mail 3"})
+		},
+	}
+	for _, a := range BulkActions {
+		for _, family := range []string{Family, "chores"} {
+			q := BulkRequest{Tenant: "acme", Filter: LetterFilter{Family: family}, Action: a, Actor: "user:ada", Reason: "test"}
+			if a == BulkMark {
+				q.Reprocess = new(bool)
+			}
+			plans[string(a)+" "+family] = func(ctx context.Context) (Bulk, error) { return r.PlanBulk(ctx, q) }
+		}
+	}
+	money := []string{"finding", "free", "fork " + Family, "purge " + Family}
+	const cells = `
+user:ada user:own user:ben user:cem user:dee user:eve service:desk rule:nightly user:fay local
+2        2        x        2        2        2        2            2            x        x
+x        x        x        x        x        2        2            2            x        x`
+	var table [][]string
+	for _, line := range strings.Split(strings.TrimSpace(cells), "\n") {
+		table = append(table, strings.Fields(line))
+	}
+	for people := 2; people >= 1; people-- {
+		if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: people, Actor: "user:root", Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		for action, make := range plans {
+			for i, runner := range table[0] {
+				want := table[3-people][i]
+				if !slices.Contains(money, action) {
+					want = "x"
+				}
+				plan, err := make(WithCaller(ctx, who["user:ada"]))
+				if err != nil {
+					t.Fatalf("%s: %v", action, err)
+				}
+				r.mayRun(plan, who[runner], name(runner), want == "x", fmt.Sprintf("%s run by %s, people %d", action, runner, people))
+			}
+		}
+	}
+	r.sound()
+}
+
+// mayRun checks whether a caller may run a plan, and that one who may not is refused. A plan
+// that may run stays as it is: it would move what the other cells are about.
+func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what string) {
+	r.t.Helper()
+	ctx := WithCaller(context.Background(), caller)
+	by, err := r.starter(ctx, "acme", actor, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	kept, err := r.foundBulk(ctx, "acme", plan.ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	because, err := by.judge(&kept)
+	if err != nil || (because == "") != runs {
+		r.t.Errorf("%s: %q, %v", what, because, err)
+	}
+	if !runs {
+		var second *SecondPersonError
+		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, actor); !errors.As(err, &second) {
+			r.t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An approver alone lets a plan run for an incident: the receipts say so, an event makes it
+// public. Nobody else may.
+func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	_, operator := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Operator}, Actor: "user:root", Reason: "test"})
+	_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
+	_, err := r.Service.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), "acme", letter.Run, bankSays)
+	plan := r.secondPerson(err)
+	by := BreakGlass{Actor: "user:ada", Reason: "nobody else is awake", Incident: "INC-7"}
+	var second *SecondPersonError
+	for _, no := range []Caller{{Key: operator.Prefix}, {Key: "gone"}} {
+		if _, err := r.RunBulkAlone(WithCaller(ctx, no), "acme", plan.ID, plan.Hash, by); !errors.As(err, &second) {
+			t.Errorf("%+v: %v", no, err)
+		}
+	}
+	program := by
+	program.Actor = "service:desk"
+	if _, err := r.RunBulkAlone(ctx, "acme", plan.ID, plan.Hash, program); !errors.As(err, &second) {
+		t.Errorf("a program: %v", err)
+	}
+	for field, bad := range map[string]BreakGlass{"reason": {Actor: "user:ada", Incident: "INC-7"}, "break_glass": {Actor: "user:ada", Reason: "x"}} {
+		var wrong *FieldError
+		if _, err := r.RunBulkAlone(ctx, "acme", plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := r.RunBulkAlone(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, by); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.doneBulk(plan.ID); b.Progress.Done != 1 || b.Incident != "INC-7" || b.IncidentWhy != by.Reason || b.People != 1 || b.SelfDeclared {
+		t.Errorf("%+v", b)
+	}
+	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].BreakGlass != "INC-7" || told[0].People != 1 || told[0].PlannedBy != "user:ada" || told[0].SelfDeclared {
+		t.Errorf("%+v", told)
+	}
+	if l, err := r.Levels(ctx); err != nil || l.BrokeGlass != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	r.sound()
+	events, _, err := r.Events(ctx, "acme", 0, 1000)
+	if err != nil || !slices.ContainsFunc(events, func(e Event) bool {
+		return e.Type == receipts.PlanBrokeGlass && e.Data.Incident == "INC-7" && e.Data.Actor == "user:ada" && e.Data.PlanID == plan.ID.String()
+	}) {
+		t.Errorf("no event says so: %v", err)
+	}
+}
+
+// How many people it takes is set with a receipt, told in each receipt that one person leaves,
+// and audited.
+func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	if p, err := r.People(ctx, "acme"); err != nil || p.People != 2 || p.At != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for field, bad := range map[string]PeopleChange{
+		"people": {Tenant: "acme", People: 3, Actor: "user:root", Reason: "x"}, "tenant": {People: 1, Actor: "user:root", Reason: "x"},
+		"actor": {Tenant: "acme", People: 1, Reason: "x"}, "reason": {Tenant: "acme", People: 1, Actor: "user:root"},
+	} {
+		var wrong *FieldError
+		if _, err := r.SetPeople(ctx, bad); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	one := PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}
+	for range 2 { // the second time it is so already
+		if p, err := r.SetPeople(WithCaller(ctx, Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+	if c, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays); err != nil || c.Progression != settlement.Settled {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].People != 1 {
+		t.Errorf("%+v", told)
+	}
+	history, err := r.PeopleHistory(ctx, "acme", 0, 10)
+	if err != nil || len(history) != 1 || history[0].People.People != 1 || !history[0].SelfDeclared || history[0].Reason != "we are one" {
+		t.Errorf("%+v, %v", history, err)
+	}
+	if all, err := r.OnePersonTenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "acme" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	r.sound()
+	r.foundOut("the number of people", `UPDATE recourse.people SET people = 2`, `UPDATE recourse.people SET people = 1`, "the number of people")
+}
+
+// Whatever is done by who only typed a name says so in its receipt; what else is done does not.
+func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
+	const who = "user:typed"
+	letters := r.deadAll(1, 3, func(Call) Answer { return refused() })
+	rule := Rule{Name: "night", Filter: LetterFilter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
+	for what, do := range map[string]func() error{
+		"hold": func() error {
+			_, err := r.Hold(ctx, "acme", letters[0].Run, HoldRequest{Actor: who, Reason: "x"})
+			return err
+		},
+		"fork": func() error {
+			_, err := r.Fork(ctx, "acme", letters[1].Run, ForkRequest{Actor: who, Reason: "x"})
+			return err
+		},
+		"key": func() error {
+			_, k, err := r.CreateKey(ctx, NewKey{Tenant: "acme", Principal: "user:ben", Roles: []access.Role{access.Auditor}, Actor: who, Reason: "x"})
+			if err == nil {
+				_, err = r.RevokeKey(ctx, "acme", k.Prefix, who, "x")
+			}
+			return err
+		},
+		"policy": func() error {
+			_, err := r.SetPolicy(ctx, PolicyChange{Tenant: "acme", Family: Family, Actor: who, Reason: "x"})
+			return err
+		},
+		"brake": func() error {
+			_, err := r.PullBrake(ctx, "acme", "elsewhere", who, "x")
+			if err == nil {
+				_, err = r.ReleaseBrake(ctx, "acme", "elsewhere", who, "x")
+			}
+			return err
+		},
+		"rule": func() error {
+			_, err := r.SetRule(ctx, RuleChange{Tenant: "acme", Rule: rule, Actor: who, Reason: "x"})
+			return err
+		},
+	} {
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	r.atRest()
+	const said = `body::json->'payload'->>'self_declared' = 'true'`
+	if n := r.count(`SELECT count(DISTINCT subtype) FROM recourse.receipts WHERE actor = $1 AND `+said, who); n != 9 {
+		t.Errorf("%d subtypes say so", n) // hold-placed, manual-retry-requested and submitted, key-created, key-revoked, policy-changed, brake-pulled, brake-released, rule-changed
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE (actor = $1) <> coalesce(`+said+`, false)`, who); n != 0 {
+		t.Errorf("%d receipts say otherwise", n)
+	}
+	r.sound()
+}
