@@ -27,6 +27,7 @@ type saidRun struct {
 	terms       receipts.Terms
 	reason      string           // reason code of its death
 	failure     receipts.Failure // of the last end of an attempt that had one
+	askedBy     string           // who asked to cancel it while an attempt was open
 	cancelledBy string
 }
 
@@ -42,6 +43,10 @@ func tell(rs []receipts.Receipt) (*said, error) {
 				return nil, err
 			}
 			t.submitted(e)
+		case receipts.CancelRequested:
+			if run != nil {
+				run.askedBy = r.Actor
+			}
 		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
 			p, err := r.Payload()
 			switch {
@@ -141,7 +146,10 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 		}
 		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	if r.CancelAsked && t.cancelledBy != "" {
+	switch {
+	case t.askedBy != "":
+		d.compare("who asked to cancel", r.CancelBy, t.askedBy)
+	case r.CancelAsked && t.cancelledBy != "": // of a program that left no receipt of the question
 		d.compare("who cancelled", r.CancelBy, t.cancelledBy)
 	}
 	return d

@@ -40,7 +40,7 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 		case !snap.Run.State.Live():
 			return statusOf(snap.Run), ErrEnded
 		case snap.Run.State == background.Running:
-			if _, err := s.journal.AskCancel(ctx, tenant, id, actor, clean(reason, 1024)); err != nil {
+			if _, err := s.journal.AskCancel(ctx, snap.Run, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Attempt: snap.Run.Attempt, Reason: clean(reason, 1024)}}); err != nil {
 				return Status{}, err
 			}
 			continue

@@ -133,6 +133,10 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 				t.Errorf("%d receipts name who cancelled", n)
 			}
 			r.sound()
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
+				t.Errorf("%d receipts name who asked", n)
+			}
+			r.foundOut("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
 }

@@ -111,7 +111,7 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 	case Purged, RetentionExpired:
 		return run.close(LetterPurged)
 	}
-	return nil // replayed, holds, marks, a warning and a breach change no state
+	return nil // a request to cancel, replayed, holds, marks, a warning and a breach change no state
 }
 
 func (f *folder) submitted(e Entry) error {

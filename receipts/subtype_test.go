@@ -4,7 +4,7 @@ import "testing"
 
 func TestEverySubtypeHasItsOneSource(t *testing.T) {
 	t.Parallel()
-	want := map[Source]int{SourceRetry: 3, SourceExecution: 9, SourceDeadLetter: 8, SourceOperations: 10}
+	want := map[Source]int{SourceRetry: 3, SourceExecution: 10, SourceDeadLetter: 8, SourceOperations: 10}
 	got := map[Source]int{}
 	seen := map[Subtype]bool{}
 	for _, s := range KnownSubtypes() {

@@ -38,6 +38,7 @@ type auditing struct {
 	kase, transaction string // one case
 	heads, saveHeads  string
 	archive           string
+	maxRecoveries     int
 }
 
 func (c *command) receiptsVerify() *cobra.Command {
@@ -65,6 +66,7 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
+	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "how many lost workers the runs of these tenants may have, as the processes that execute are configured; -1: any number")
 	return cmd
 }
 
@@ -165,7 +167,7 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 	if !a.all {
 		tenants = []string{a.tenant}
 	}
-	q := postadjudication.AuditQuery{Tenants: tenants}
+	q := postadjudication.AuditQuery{Tenants: tenants, MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
 		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
 			return nil, &exit{exitUsage, err}
