@@ -24,6 +24,7 @@ type clerk interface {
 	ruleKeeper
 	keyKeeper
 	policyKeeper
+	historian
 	Close() error
 }
 
