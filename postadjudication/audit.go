@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -44,12 +45,17 @@ type Audit struct {
 	// Heads has the last receipt of each chain, of a broken one the last before what is broken.
 	Heads map[receipts.CaseID]receipts.Head `json:"-"`
 	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
+
+	maxRecoveries int // as AuditQuery has it
 }
 
 // AuditQuery says what is audited, and who is told how far that has got.
 type AuditQuery struct {
 	Tenants []string // everybody when there is none
-	Archive Archive  // where the files that receipts name are compared with them; nil: they are not
+	// MaxRecoveries is how many workers a run may lose, as the processes that execute are
+	// configured; what this process is configured for when 0, any number when negative.
+	MaxRecoveries int
+	Archive       Archive // where the files that receipts name are compared with them; nil: they are not
 	// Progress is called now and then, from the goroutine that audits: which part is worked
 	// on, and how many of all cases are done. May be nil.
 	Progress func(part string, done, of int)
@@ -66,6 +72,7 @@ func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) 
 // AuditAll is Audit that tells how far it has got.
 func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
 	a, tenants := newAudit(), q.Tenants
+	a.maxRecoveries = cmp.Or(q.MaxRecoveries, s.recoveries)
 	if len(tenants) == 0 {
 		var err error
 		if tenants, err = s.journal.Tenants(ctx); err != nil {
@@ -125,7 +132,7 @@ func (s *Service) auditTenant(ctx context.Context, a *Audit, tenant string, file
 			own = rs
 			rs, err, ok = trail()
 		}
-		found, last, err := s.auditOne(ctx, tenant, runs, own)
+		found, last, err := s.auditOne(ctx, a, tenant, runs, own)
 		if err != nil {
 			return err
 		}
@@ -159,7 +166,7 @@ func (a *Audit) orphaned(ctx context.Context, s *Service, tenant string, kase re
 	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, kase)
 	var operations bool
 	if err == nil && len(runs) == 0 {
-		_, _, operations, err = s.journal.OperationsAtOnce(ctx, tenant, kase)
+		_, operations, err = s.journal.OperationsAtOnce(ctx, tenant, kase)
 	}
 	if operations {
 		return // has no runs, and is audited as such
@@ -170,9 +177,9 @@ func (a *Audit) orphaned(ctx context.Context, s *Service, tenant string, kase re
 }
 
 // auditOne audits a case; one that seems wrong is read again at one moment first.
-func (s *Service) auditOne(ctx context.Context, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
+func (s *Service) auditOne(ctx context.Context, whole *Audit, tenant string, runs []postgres.Snapshot, rs []receipts.Receipt) (*Audit, postgres.Case, error) {
 	if len(rs) > 0 {
-		if found := auditCase(runs, rs); found.OK() {
+		if found := auditCase(runs, rs, whole.maxRecoveries); found.OK() {
 			return found, runs[0].Case, nil
 		}
 	}
@@ -180,7 +187,7 @@ func (s *Service) auditOne(ctx context.Context, tenant string, runs []postgres.S
 	if err != nil || len(runs) == 0 {
 		return nil, postgres.Case{}, errors.Join(err, errGone)
 	}
-	return auditCase(runs, rs), runs[0].Case, nil
+	return auditCase(runs, rs, whole.maxRecoveries), runs[0].Case, nil
 }
 
 var errGone = errors.New("postadjudication: a case vanished while it was audited")
@@ -216,9 +223,10 @@ func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e po
 }
 
 // auditCase checks one case: its stored runs against its receipts.
-func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt) *Audit {
+func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries int) *Audit {
 	c := runs[0].Case
 	a, at := newAudit(), site{tenant: c.Tenant, kase: c.ID}
+	a.maxRecoveries = maxRecoveries
 	a.Cases, a.Runs, a.Receipts = 1, len(runs), int64(len(rs))
 	a.chain(at, c.Head, rs)
 	a.EarlyAttempts = earlyAttempts(rs)
@@ -337,6 +345,9 @@ func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) 
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
 			a.fail(InvariantBudgets, at.of(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
 		}
+		if limit := a.recoveries(r); limit >= 0 && r.Recoveries > limit {
+			a.fail(InvariantBudgets, at.of(r.ID), "run %s lost %d workers, and may lose %d", r.ID, r.Recoveries, limit)
+		}
 		deaths := 0
 		for _, at := range told.Attempt {
 			if at.EndedBy == receipts.DeadLettered {
@@ -350,6 +361,22 @@ func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) 
 	if h.UnknownOpen != runs[0].Run.UnknownOpen {
 		a.fail(InvariantFold, at, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
 	}
+}
+
+// DefaultMaxRecoveries is how many workers a run may lose before it ends as a dead letter,
+// where nothing else is configured.
+const DefaultMaxRecoveries = 5
+
+// recoveries is how many lost workers a run may count; any number when it is negative. The
+// loss that it died of was counted by programs before.
+func (a *Audit) recoveries(r background.Run) int {
+	switch {
+	case a.maxRecoveries < 0:
+		return -1
+	case r.Reason == background.ReasonPoisonPill:
+		return cmp.Or(a.maxRecoveries, DefaultMaxRecoveries) + 1
+	}
+	return cmp.Or(a.maxRecoveries, DefaultMaxRecoveries)
 }
 
 // auditCalls compares the calls of a run that are stored as outstanding with its receipts.

@@ -44,7 +44,7 @@ func tell(rs []receipts.Receipt) (*said, error) {
 				return nil, err
 			}
 			t.submitted(e)
-		case receipts.CancelAsked:
+		case receipts.CancelRequested:
 			p, err := r.Payload()
 			switch {
 			case err != nil:
@@ -148,9 +148,11 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 		}
 		d.compare("failure", receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message}, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	d.compare("request to cancel", r.CancelAsked, t.cancelAsked)
-	d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
-	d.compare("why to cancel", r.CancelReason, t.cancelFor)
+	if t.cancelAsked { // a request without a receipt is looked for among all runs
+		d.compare("request to cancel", r.CancelAsked, true)
+		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
+		d.compare("why to cancel", r.CancelReason, t.cancelFor)
+	}
 	return d
 }
 

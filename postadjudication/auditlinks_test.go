@@ -12,7 +12,7 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	ctx := context.Background()
 	for what, c := range map[string]struct{ spoil, invariant, word string }{
 		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, InvariantFold, "its receipt says"},
-		"a version":         {`UPDATE recourse.policies SET version = 2`, InvariantFold, "no receipt"},
+		"a version":         {`UPDATE recourse.policies SET version = 2`, InvariantFold, "is at version 2, its last receipt is 1"},
 		"a handler's key":   {`UPDATE recourse.runs SET retry_key = 'dlq:' || gen_random_uuid() WHERE family = 'dlq'`, InvariantLetters, "do not tell"},
 		"a link":            {`UPDATE recourse.handlers SET run = gen_random_uuid()`, InvariantLetters, "do not tell"},
 		"nothing, and then": {`SELECT 1`, "", ""},

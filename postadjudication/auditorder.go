@@ -17,6 +17,9 @@ func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string) er
 	err := s.journal.EachGap(ctx, func(at int64) {
 		a.fail(InvariantOrder, site{}, "the order of events has a gap or an overlap before number %d", at)
 	})
+	if err == nil {
+		err = s.journal.EachAhead(ctx, a.found(InvariantOrder, ""))
+	}
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -154,5 +156,27 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	}
 	if _, err := r.AuditCase(ctx, "bank", receipts.CaseID(a.Breaks[0].Case)); err == nil {
 		t.Error("another tenant audited it")
+	}
+}
+
+// No run has lost more workers than it may, but for one that died of the next.
+func TestTheAuditCountsLostWorkers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lost, most int
+		reason     string
+		holds      bool
+	}{
+		{5, 0, "", true}, {6, 0, "", false}, {6, 0, background.ReasonPoisonPill, true}, {7, 0, background.ReasonPoisonPill, false},
+		{6, 8, "", true}, {9, 8, "", false}, {900, -1, "", true},
+	} {
+		run := background.Run{ID: background.RunID(newID()), State: background.Pending, Attempt: c.lost, Recoveries: c.lost, Reason: c.reason}
+		told := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost}}}
+		a := newAudit()
+		a.maxRecoveries = c.most
+		auditRuns(a, site{tenant: "acme"}, []postgres.Snapshot{{Run: run}}, told)
+		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "may lose") {
+			t.Errorf("%+v: %+v", c, a.Breaks)
+		}
 	}
 }

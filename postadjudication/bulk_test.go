@@ -125,7 +125,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 		r.namesThePlan(l, plan, receipts.ManualRetryRequested)
 		r.namesThePlan(l, plan, receipts.Replayed)
 	}
-	r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
 	r.sound()
 }
 

@@ -54,7 +54,7 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 				AND subtype IN ('manual-retry-requested', 'purged', 'hold-placed')`, plan.ID); got != n {
 				t.Errorf("%d receipts of %d letters", got, n)
 			}
-			r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+			r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
 			if action == BulkFork {
 				joinRig(t, r.url, r.redis, r.escrow).work().atRest()
 			}

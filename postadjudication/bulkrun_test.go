@@ -71,7 +71,7 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	if _, err := r.CancelBulk(ctx, "acme", plan.ID, "user:cem", "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
 		t.Errorf("a cancel after the end: %v", err)
 	}
-	r.movedInRegister(plan, "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
+	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
 	r.atRest()
 	r.sound()
 }

@@ -90,6 +90,9 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	if _, err := r.RunBulk(ctx, "acme", other.ID, other.Hash, "user:bob"); !errors.As(err, &wrong) || wrong.Field != "hash" {
 		t.Errorf("a plan whose condition was changed: %v", err)
 	}
+	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_5', 'txr_4') WHERE id = $1`, other.ID); err != nil {
+		t.Fatal(err)
+	}
 	if b := r.ran(plan); b.Progress.Done != 5 || b.Scanned != 6 {
 		t.Errorf("%+v", b)
 	}

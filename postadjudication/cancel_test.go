@@ -129,10 +129,10 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			}
 			close(answer)
 			r.atRest()
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-asked'`); n != 1 {
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested'`); n != 1 {
 				t.Errorf("%d receipts of a request to cancel", n)
 			}
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-asked' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
 				AND run_id = $1`, s.Run.String()); n != 1 {
 				t.Errorf("%d receipts tell who asked to cancel, and why", n)
 			}
@@ -144,6 +144,10 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 				t.Errorf("%d receipts name who cancelled", n)
 			}
 			r.sound()
+			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
+				t.Errorf("%d receipts name who asked", n)
+			}
+			r.foundOut("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
 }
@@ -214,7 +218,7 @@ func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	close(answer)
 	r.atRest()
 	ask(false)
-	if n := len(r.told(s, receipts.CancelAsked)); n != 1 {
+	if n := len(r.told(s, receipts.CancelRequested)); n != 1 {
 		t.Errorf("%d receipts of a request to cancel", n)
 	}
 	r.sound()

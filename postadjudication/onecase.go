@@ -38,10 +38,10 @@ func (s *Service) AuditCase(ctx context.Context, tenant string, id background.Ca
 	case err != nil:
 		return nil, err
 	case len(runs) > 0:
-		a := auditCase(runs, trail)
+		a := auditCase(runs, trail, s.recoveries)
 		return a, s.auditAround(ctx, a, tenant, runs[0].Case, trail)
 	}
-	stored, trail, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
+	o, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -49,8 +49,7 @@ func (s *Service) AuditCase(ctx context.Context, tenant string, id background.Ca
 		return nil, ErrNotFound
 	}
 	a := newAudit()
-	a.operations(tenant, id, stored, trail)
-	return a, nil
+	return a, s.auditRegister(ctx, a, tenant, o)
 }
 
 // auditAround checks what depends on a case elsewhere.

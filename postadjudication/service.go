@@ -91,6 +91,7 @@ type Service struct {
 	conditions  *conditions
 	lookups     *lookupLoop
 	worker      string
+	recoveries  int // of a run at most, as configured; 0: the default
 	grace       time.Duration
 	log         *zap.Logger
 	runs        bool
@@ -140,7 +141,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.escrows = newEscrowKeeper(journal, c.Logger)
-	s.lookups, s.worker = newLookupLoop(s, c.Lookups), c.Worker
+	s.lookups, s.worker, s.recoveries = newLookupLoop(s, c.Lookups), c.Worker, c.MaxRecoveries
 	s.policies = &policyCache{journal: journal, log: c.Logger}
 	if err := s.policies.open(ctx); err != nil {
 		journal.Close()

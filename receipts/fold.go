@@ -102,7 +102,7 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 		return f.answeredLate(run, e)
 	case Reconciled:
 		return f.reconciled(run, e)
-	case CancelAsked:
+	case CancelRequested:
 		return run.cancelAsked(e)
 	case ManualRetryRequested:
 		if e.Payload.NewRun.IsZero() {
@@ -116,7 +116,7 @@ func (f *folder) move(run *RunHistory, e Entry) error {
 	case ReservationFreed:
 		return f.freed(run)
 	}
-	return nil // replayed, holds, marks, a warning and a breach change no state
+	return nil // a request to cancel, replayed, holds, marks, a warning and a breach change no state
 }
 
 func (f *folder) submitted(e Entry) error {

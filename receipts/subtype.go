@@ -30,7 +30,7 @@ const (
 	AttemptInterrupted Subtype = "attempt-interrupted" // the worker was lost or shut down; the outcome is unknown
 	AttemptSucceeded   Subtype = "attempt-succeeded"   // the executor's success ended the run
 	AnsweredLate       Subtype = "answered-late"       // an attempt already ended got its answer after all
-	CancelAsked        Subtype = "cancel-asked"        // somebody asked that the run end with its attempt; what becomes of it, the attempt's end tells
+	CancelRequested    Subtype = "cancel-requested"    // somebody asked to cancel a run while its attempt was open
 	Cancelled          Subtype = "cancelled"           // the run ended on request
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
@@ -72,7 +72,7 @@ func KnownSubtypes() []Subtype {
 
 var knownSubtypes = []Subtype{
 	RetryScheduled, DeadLettered, ManualRetryRequested,
-	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelAsked, Cancelled, Reconciled,
+	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BrakePulled, BrakeReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
@@ -84,7 +84,7 @@ func (s Subtype) Source() Source {
 	switch s {
 	case RetryScheduled, DeadLettered, ManualRetryRequested:
 		return SourceRetry
-	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelAsked, Cancelled, Reconciled,
+	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
 		Superseded, ConservationBreach, ReservationFreed:
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:

@@ -84,6 +84,8 @@ type Verification struct {
 	Head     string            `json:"head,omitempty" doc:"Link of the last one, in hex: keep it elsewhere to notice a missing tail"`
 	Sequence int64             `json:"sequence" doc:"Of the last one"`
 	Broken   map[string]string `json:"broken" doc:"Rule, and the first thing that breaks it"`
+
+	Breaks []postadjudication.Break `json:"breaks" doc:"Everything that is broken"`
 }
 
 type receiptsOutput struct{ Body Trail }
@@ -195,5 +197,5 @@ func (a *API) verify(ctx context.Context, c Caller, id background.CaseID) (*Veri
 		return nil, err
 	}
 	head := audit.Heads[id]
-	return &Verification{OK: audit.OK(), Receipts: audit.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: audit.Broken}, nil
+	return &Verification{OK: audit.OK(), Receipts: audit.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: audit.Broken, Breaks: audit.Breaks}, nil
 }

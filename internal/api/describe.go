@@ -53,6 +53,7 @@ func (a *API) describe() error {
 	a.brakeOperations(h)
 	a.policyOperations(h)
 	a.policyHistoryOperations(h)
+	a.historyOperations(h)
 	a.retentionOperations(h)
 	a.eventOperations(h)
 	a.keyOperations(h)

@@ -98,6 +98,26 @@ const freedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subt
 
 func keys(s *stage, h *hand) { s.tell(h, worker.Keys, "") }
 
+// askCancel asks to cancel a run while it is called. A call hangs for a moment only: on a busy
+// machine a run may have ended before it is asked about, and another one is tried.
+func askCancel(s *stage, h *hand) {
+	s.t.Helper()
+	for n := 1; n <= 20; n++ {
+		s.submit(h, adjudication(n, "hang,hang,ok", ""))
+		const newest = `id = (SELECT id FROM recourse.runs ORDER BY id DESC LIMIT 1)`
+		s.until("the run is called", `SELECT state <> 'pending' FROM recourse.runs WHERE `+newest)
+		r, err := h.ask(s.ctx(), worker.Command{Do: worker.Cancel, Tenant: "chaos", Run: s.onlyRun(newest)})
+		switch {
+		case errors.Is(err, errGone):
+			return
+		case err != nil:
+			s.t.Fatal(err)
+		case r.Error == "":
+			s.t.Fatal("the mark was set, and the point not reached")
+		}
+	}
+}
+
 // transitions are all kinds of change that the journal writes, and the bells and
 // calls between them, by what their points are named for.
 var transitions = map[string]transition{
@@ -142,13 +162,7 @@ var transitions = map[string]transition{
 		},
 		waits: 3 * time.Second,
 	},
-	failpoint.Ask: {
-		lead: func(s *stage, h *hand) {
-			s.submit(h, adjudication(1, "hang,ok", ""))
-			s.untilRun("running")
-			s.tell(h, worker.Cancel, s.onlyRun("live"))
-		},
-	},
+	failpoint.Ask: {lead: askCancel},
 	string(receipts.ManualRetryRequested): {
 		before: letter,
 		lead:   func(s *stage, h *hand) { s.tell(h, worker.Fork, s.onlyRun("letter = 'open'")) },
@@ -195,10 +209,18 @@ var transitions = map[string]transition{
 	string(receipts.Purged):           {before: letter, lead: desk(worker.Purge), holds: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", holds: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", holds: expiredOnce},
+	failpoint.BulkItems:               {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
 	failpoint.BulkPlan:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkMove:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkItem:                {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
-	failpoint.BulkRest:                {before: lettersOf(4), lead: bulk(worker.Break), ends: bulkOnce},
+	failpoint.BulkForget: { // what a plan left that was never kept
+		before: func(s *stage) {
+			letter(s)
+			s.exec(`INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ('00000000-0000-7000-8000-000000000001', false, '', '', 1, 1)`)
+		},
+		lead: bulk(worker.Bulk), ends: bulkOnce,
+	},
+	failpoint.BulkMove: {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
+	failpoint.BulkItem: {before: letter, lead: bulk(worker.Bulk), ends: bulkOnce},
+	failpoint.BulkRest: {before: lettersOf(4), lead: bulk(worker.Break), ends: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *stage) {
 			h := s.worker("")

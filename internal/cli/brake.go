@@ -25,7 +25,7 @@ fails or hangs, probes it with new cases, and closes once they are answered. One
 person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.brakeList(),
+	cmd.AddCommand(c.brakeList(), c.brakeHistory(),
 		c.brakeOrder("pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
 		c.brakeOrder("release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
 	return cmd

@@ -25,7 +25,8 @@ made it (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.bulkPlan(), c.bulkRun(), c.bulkShow(), c.bulkItems(), c.bulkList(),
-		c.bulkTurn(pauseBulk, "Let a running plan stop within a second"), c.bulkTurn(resumeBulk, "Let a paused plan go on"), c.bulkTurn(cancelBulk, "End a plan for good; what was done stays done"))
+		c.bulkTurn(pauseBulk, "Let a running plan stop within a second"), c.bulkTurn(resumeBulk, "Let a paused plan go on"), c.bulkTurn(cancelBulk, "End a plan for good; what was done stays done"),
+		c.history(postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
 	return cmd
 }
 

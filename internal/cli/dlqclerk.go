@@ -26,6 +26,7 @@ type clerk interface {
 	policyKeeper
 	caseKeeper
 	peopleKeeper
+	historian
 	Close() error
 }
 

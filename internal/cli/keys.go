@@ -29,7 +29,7 @@ With --server a server is asked, with the key of an admin in $` + KeyVariable + 
 make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRevoke())
+	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRevoke(), c.history(postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
 }
 

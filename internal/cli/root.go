@@ -51,7 +51,7 @@ func (c *command) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(flagWrong)
-	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.events(), c.migrate(), c.doctor())
+	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.access(), c.events(), c.migrate(), c.doctor())
 	return root
 }
 

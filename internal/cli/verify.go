@@ -40,6 +40,7 @@ type auditing struct {
 	kase, transaction string // one case
 	heads, saveHeads  string
 	archive           string
+	maxRecoveries     int
 }
 
 func (c *command) receiptsVerify() *cobra.Command {
@@ -67,6 +68,7 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
+	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "how many lost workers the runs of these tenants may have, as the processes that execute are configured; -1: any number")
 	return cmd
 }
 
@@ -174,7 +176,7 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 		audit, err := service.AuditCase(ctx, a.tenant, kase)
 		return audit, missing(err, a.tenant, l.name())
 	}
-	q := postadjudication.AuditQuery{Tenants: a.tenants()}
+	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
 		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
 			return nil, &exit{exitUsage, err}

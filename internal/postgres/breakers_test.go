@@ -124,11 +124,11 @@ func onlyTrail(t *testing.T, j *postgres.Journal, tenant string) []receipts.Rece
 	if err != nil || len(cases) != 1 {
 		t.Fatalf("%v, %v", cases, err)
 	}
-	head, trail, found, err := j.OperationsAtOnce(context.Background(), tenant, cases[0])
-	if err != nil || !found || int(head.Seq) != len(trail) {
-		t.Fatalf("%v, %v, %v", head, found, err)
+	o, found, err := j.OperationsAtOnce(context.Background(), tenant, cases[0])
+	if err != nil || !found || int(o.Head.Seq) != len(o.Trail) {
+		t.Fatalf("%v, %v, %v", o.Head, found, err)
 	}
-	return trail
+	return o.Trail
 }
 
 // A tenant's own trail says once that a breaker over all tenants paused its runs, and once

@@ -47,8 +47,9 @@ type BulkScope struct {
 	Outdated time.Time
 }
 
-// PlanBulk stores a plan with the letters of a scope, oldest first, in one commit, or
-// not at all. The filter selects letters as they were projected: see DrainForPlan. All
+// PlanBulk stores a plan with the letters of a scope, oldest first, or not at all: first
+// what it takes in, then the plan itself with its receipt. Until then nobody can see it, and
+// what is left of one that never came is forgotten with the others. The filter selects letters as they were projected: see DrainForPlan. All
 // is of one moment; what has been told of a letter by then that is not projected has
 // moved it, and it is stored without a head, so that nothing is done with it.
 func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, err error) {
@@ -57,8 +58,8 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 	if of.Meets != nil {
 		of.Chunk = min(of.Chunk, meetingPage)
 	}
-	if err := j.forgetPlans(ctx, b.Tenant, of.Outdated); err != nil {
-		return b, unavailable(err)
+	if err := j.forgetPlans(ctx, b.Tenant, of.Outdated, b.PlannedAt); err != nil {
+		return b, err
 	}
 	tx, err := j.finding.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
@@ -98,10 +99,13 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 	if err := p.end(ctx, tx, &b); err != nil {
 		return b, unavailable(err)
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkPlan)
+	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkItems)
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkPlan)
-	return b, maybeUnavailable(err)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkItems)
+	if err != nil {
+		return b, unavailable(err)
+	}
+	return b, j.keepPlan(ctx, &b)
 }
 
 // planning is a plan that is being made.
@@ -190,13 +194,8 @@ func (p *planning) count(gate string, l *PlannedLetter) {
 	p.settles = p.settles || l.Case.Kind == KindSettlement
 }
 
-// end stores the plan itself, and its counts.
+// end stores the counts of the plan.
 func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
-	if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
-		b.ID, b.Tenant, string(b.State), b.Action, b.Asked, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.Key, b.Settles).Scan(&b.Number); err != nil {
-		return err
-	}
 	for _, c := range p.counts {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ($1, false, $2, $3, $4, $5)`,
 			b.ID, c.Word, c.Currency, c.Items, c.Amount); err != nil {
@@ -204,13 +203,4 @@ func (p *planning) end(ctx context.Context, tx *sql.Tx, b *Bulk) error {
 		}
 	}
 	return nil
-}
-
-// forgetPlans forgets a plan that nobody started: nothing was done for it.
-func (j *Journal) forgetPlans(ctx context.Context, tenant string, outdated time.Time) error {
-	_, err := write(ctx, j.finding, failpoint.BulkPlan, `WITH old AS (DELETE FROM recourse.bulks WHERE id IN (
-    SELECT id FROM recourse.bulks WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id
-), i AS (DELETE FROM recourse.bulk_items WHERE bulk_id IN (SELECT id FROM old))
-DELETE FROM recourse.bulk_counts WHERE bulk_id IN (SELECT id FROM old)`, tenant, outdated)
-	return err
 }

@@ -19,7 +19,7 @@ WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_asked`
 // not, and nothing is written, when the run no longer runs or when somebody asked before.
 // The mark is a guard of every move that ends the attempt.
 func (j *Journal) AskCancel(ctx context.Context, run background.Run, draft receipts.Draft) (bool, error) {
-	draft.Run, draft.Subtype = run.ID, receipts.CancelAsked
+	draft.Run, draft.Subtype = run.ID, receipts.CancelRequested
 	err := j.inLane(ctx, failpoint.Ask, func(ctx context.Context, tx *sql.Tx) error {
 		// The receipt first: it locks the case, which comes before its runs.
 		if err := note(ctx, tx, run.Tenant, run.Case, draft); err != nil {

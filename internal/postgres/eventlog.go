@@ -103,6 +103,16 @@ func (j *Journal) EachMisplaced(ctx context.Context, tenant string, take func(at
 const gapSQL = `SELECT last FROM (SELECT last, last - cardinality(seqs) - lag(last, 1, 0::bigint) OVER (ORDER BY last) AS gap FROM recourse.event_log) g
 WHERE gap <> 0 ORDER BY last`
 
+// aheadSQL finds a projection that claims to have taken in what there is not: it would pass
+// over what comes.
+const aheadSQL = `SELECT NULL::uuid, NULL::uuid, 'the order of events ends at ' || e.last || ', and the list of ' || p.name || ' follows it up to ' || p.last
+FROM recourse.projected p, (SELECT coalesce(max(last), 0) AS last FROM recourse.event_log) e WHERE p.last > e.last`
+
+// EachAhead gives what follows the order of events beyond its end.
+func (j *Journal) EachAhead(ctx context.Context, take func(Found)) error {
+	return j.eachFound(ctx, take, aheadSQL)
+}
+
 // EachGap gives the places in the order of events before which numbers are missing or
 // given twice.
 func (j *Journal) EachGap(ctx context.Context, take func(at int64)) error {

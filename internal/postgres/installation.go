@@ -95,7 +95,7 @@ type Undecided struct {
 
 // What has no place in the order of events yet is read as well. Receipts have no index by
 // time; the newest statements that wrote any are looked at, as many as a minute can hold.
-const undecidedSQL = `
+const undecidedMoneySQL = `
 WITH newest AS (
   (SELECT case_ids, seqs FROM recourse.event_log ORDER BY last DESC LIMIT 20000) UNION ALL (SELECT case_ids, seqs FROM recourse.outbox)
 ), places AS (SELECT p.case_id, p.seq FROM newest n, unnest(n.case_ids, n.seqs) AS p (case_id, seq))
@@ -109,7 +109,7 @@ GROUP BY r.tenant ORDER BY r.tenant`
 func (j *Journal) Undecided(ctx context.Context, from, to time.Time) ([]Undecided, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	rows, err := j.reads.QueryContext(ctx, undecidedSQL, from, to)
+	rows, err := j.reads.QueryContext(ctx, undecidedMoneySQL, from, to)
 	if err != nil {
 		return nil, unavailable(err)
 	}

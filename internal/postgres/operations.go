@@ -23,29 +23,18 @@ func (j *Journal) OperationsCases(ctx context.Context, tenant string) ([]receipt
 	return out, nil
 }
 
-// OperationsAtOnce reads the head and the receipts of a case without runs as they
-// are at one moment. There is none when found is false.
-func (j *Journal) OperationsAtOnce(ctx context.Context, tenant string, id receipts.CaseID) (head receipts.Head, trail []receipts.Receipt, found bool, err error) {
-	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return head, nil, false, unavailable(err)
+// OperationsCase is the case of a tenant without runs that has a subject; found is false when
+// nothing was ever written there.
+func (j *Journal) OperationsCase(ctx context.Context, tenant, subject string) (id receipts.CaseID, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var kase uuid.UUID
+	err = j.reads.QueryRowContext(ctx, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' AND subject = $2`, tenant, subject).Scan(&kase)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return id, false, nil
+	case err != nil:
+		return id, false, unavailable(err)
 	}
-	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
-	var link []byte
-	err = tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE tenant = $1 AND id = $2 AND kind = 'operations'`, tenant, id.String()).Scan(&head.Seq, &link)
-	if errors.Is(err, sql.ErrNoRows) {
-		return head, nil, false, nil
-	}
-	if err != nil {
-		return head, nil, false, unavailable(err)
-	}
-	copy(head.Link[:], link)
-	var rows []receiptRow
-	if err := tx.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, id.String()); err != nil {
-		return head, nil, false, unavailable(err)
-	}
-	for i := range rows {
-		trail = append(trail, rows[i].receipt())
-	}
-	return head, trail, true, nil
+	return receipts.CaseID(kase), true, nil
 }

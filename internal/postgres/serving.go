@@ -10,13 +10,13 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-const aheadSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
+const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
 // Ahead counts the runs of its queue that were due before a run that waits, up to a number.
 func (j *Journal) Ahead(ctx context.Context, r background.Run, most int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	if err := j.reads.QueryRowContext(ctx, aheadSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
+	if err := j.reads.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
 		return 0, unavailable(err)
 	}
 	return n, nil

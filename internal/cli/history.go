@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// historian reads the registers of a tenant.
+type historian interface {
+	History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error)
+}
+
+func (k *own) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
+	return k.Service.History(ctx, k.tenant, of, after, limit)
+}
+
+// historyPaths are where a server tells of its registers.
+var historyPaths = map[postadjudication.Register]string{
+	postadjudication.RegisterKeys: "/keys/history", postadjudication.RegisterRefusals: "/access/history", postadjudication.RegisterBulks: "/bulk/history",
+}
+
+func (s *server) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
+	var out struct {
+		Entries []postadjudication.RegisterEntry `json:"entries"`
+	}
+	err := s.get(ctx, historyPaths[of], url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}, &out)
+	return out.Entries, err
+}
+
+// historyPage are the flags of every history.
+type historyPage struct {
+	after int64
+	limit int
+}
+
+func (p *historyPage) bind(f *pflag.FlagSet) {
+	f.Int64Var(&p.after, "after", 0, "begin after this sequence number")
+	f.IntVar(&p.limit, "limit", 100, "at most this many")
+}
+
+func (p *historyPage) check(cmd *cobra.Command) error {
+	if p.limit < 1 || p.limit > mostReceipts {
+		return usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(mostReceipts)))
+	}
+	return nil
+}
+
+// history is the command that lists a register.
+func (c *command) history(of postadjudication.Register, short string) *cobra.Command {
+	var o office
+	var p historyPage
+	cmd := &cobra.Command{
+		Use: "history", Short: short, Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(cmd); err != nil {
+				return err
+			}
+			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+				found, err := k.History(ctx, of, p.after, p.limit)
+				if err != nil {
+					return err
+				}
+				return c.showHistory(found, p.limit)
+			})
+		},
+	}
+	o.bind(cmd.Flags())
+	p.bind(cmd.Flags())
+	return cmd
+}
+
+// access is about what access keys were refused.
+func (c *command) access() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "access", Short: "Look at what access keys were refused", Args: c.noSuch,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.history(postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
+	return cmd
+}
+
+func (c *command) brakeHistory() *cobra.Command {
+	var o app.Options
+	var p historyPage
+	var tenant, target string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.check(cmd)); err != nil {
+				return err
+			}
+			service, err := c.look(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			found, err := service.BrakeHistory(cmd.Context(), tenant, target, p.after, p.limit)
+			if err != nil {
+				return err
+			}
+			return c.showHistory(found, p.limit)
+		},
+	}
+	f := cmd.Flags()
+	o.BindLook(f)
+	tenantFlag(f, &tenant)
+	allTenantsFlag(f, &all)
+	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
+	p.bind(f)
+	return cmd
+}
+
+func (c *command) showHistory(found []postadjudication.RegisterEntry, limit int) error {
+	if c.json {
+		return c.answer(map[string]any{"entries": append([]postadjudication.RegisterEntry{}, found...)})
+	}
+	s := screen.New(c.Out)
+	if len(found) == 0 {
+		s.Text("There are no receipts of it.")
+		return s.Err()
+	}
+	rows := make([][]string, len(found))
+	for i, e := range found {
+		what := e.Changes
+		if e.RefusedBy != "" {
+			what = e.AskedFor + " refused by " + e.RefusedBy
+		}
+		if e.Bulk != "" {
+			what = e.AskedFor + ": " + e.Changes
+		}
+		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk, what, e.Reason}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Spare: true}, {Name: "By"}, {Name: "Key or plan", Spare: true}, {Name: "What", Wraps: true}, {Name: "Why", Spare: true}}, rows)
+	if len(found) == limit {
+		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
+	}
+	return s.Err()
+}

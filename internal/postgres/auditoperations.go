@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// BreakerSubject begins the subject of the case of a circuit breaker.
+const BreakerSubject = "brake:"
+
+// Operations is a case that has receipts but no run, and the rows that its receipts tell
+// of, all at one moment.
+type Operations struct {
+	Case    receipts.CaseID
+	Subject string
+	Head    receipts.Head
+	Trail   []receipts.Receipt
+
+	Breaker *AuditedBreaker // of the case of one, unless its row is not there
+	Rules   []Rule          // of the register of rules: all that ever were
+	Bulks   []Bulk          // of the register of bulk plans
+}
+
+// AuditedBreaker is a circuit breaker, and what its row says of its trail.
+type AuditedBreaker struct {
+	background.Breaker
+	Told bool // the trail says of the one over all tenants that it is open
+}
+
+// OperationsAtOnce reads a case of a tenant without runs. There is none when found is
+// false.
+func (j *Journal) OperationsAtOnce(ctx context.Context, tenant string, id receipts.CaseID) (o Operations, found bool, err error) {
+	tx, err := j.reads.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return o, false, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
+	var link []byte
+	err = tx.QueryRowContext(ctx, `SELECT subject, last_seq, last_link FROM recourse.cases WHERE tenant = $1 AND id = $2 AND kind = 'operations'`, tenant, id.String()).Scan(&o.Subject, &o.Head.Seq, &link)
+	if errors.Is(err, sql.ErrNoRows) {
+		return o, false, nil
+	}
+	if err != nil {
+		return o, false, unavailable(err)
+	}
+	o.Case = id
+	copy(o.Head.Link[:], link)
+	if o.Trail, err = wholeTrail(ctx, tx, tenant, id); err != nil {
+		return o, false, err
+	}
+	return o, true, maybeUnavailable(o.rows(ctx, tx, tenant))
+}
+
+// rows reads what the receipts of the case tell of.
+func (o *Operations) rows(ctx context.Context, tx *sqlx.Tx, tenant string) error {
+	switch {
+	case strings.HasPrefix(o.Subject, BreakerSubject):
+		var rows []breakerRow
+		if err := tx.SelectContext(ctx, &rows, breakerSQL+`WHERE case_id = $1`, o.Case.String()); err != nil || len(rows) == 0 {
+			return err
+		}
+		b, err := rows[0].breaker()
+		o.Breaker = &AuditedBreaker{b, rows[0].Told > rows[0].Over}
+		return err
+	case o.Subject == string(RuleRegister):
+		if err := tx.SelectContext(ctx, &o.Rules, ruleSQL+`WHERE tenant = $1 AND version > 0 ORDER BY name`, tenant); err != nil {
+			return err
+		}
+	case o.Subject == string(BulkRegister):
+		var rows []bulkRow
+		if err := tx.SelectContext(ctx, &rows, bulkSQL+`WHERE tenant = $1 ORDER BY id`, tenant); err != nil {
+			return err
+		}
+		for i := range rows {
+			o.Bulks = append(o.Bulks, rows[i].bulk())
+		}
+	}
+	return nil
+}
+
+// unkeptSQL compares what tenants have set, opened or planned with the cases that tell of
+// it: one without the other, or a policy that is not at the version of its last receipt.
+const unkeptSQL = `
+WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
+SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there' FROM c
+WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
+   OR c.subject LIKE 'brake:%' AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.case_id = c.id)
+   OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.registers r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
+UNION ALL
+SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq
+FROM recourse.policies p JOIN c ON c.id = p.case_id WHERE p.tenant = $1 AND p.version <> c.last_seq
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was moved, and no receipt says so'
+FROM recourse.brakes k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.told > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so' FROM recourse.rules u
+WHERE u.tenant = $1 AND u.version > 0 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so' FROM recourse.bulks b
+WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there' FROM recourse.registers r
+WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
+
+// EachUnkept gives the rows of a tenant of which no receipt can tell, and the receipts of
+// rows that are not there.
+func (j *Journal) EachUnkept(ctx context.Context, tenant string, take func(Found)) error {
+	return j.eachFound(ctx, take, unkeptSQL, tenant, registers)
+}
+
+// miscountedSQL compares the counts of a tenant's bulk plans with their items, and the items
+// with the receipts of what the plan did: the first one behind the head that it was planned at.
+// An item that failed may turn out to be done, so that it is not compared with receipts.
+const miscountedSQL = `
+WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
+i AS MATERIALIZED (
+  SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id
+), n AS (
+  SELECT bulk_id, true AS ran, outcome AS word, currency, count(*) AS items, sum(amount) AS amount FROM i WHERE outcome <> '' GROUP BY 1, 3, 4
+  UNION ALL
+  SELECT bulk_id, false, gate, currency, count(*), sum(amount) FROM i GROUP BY 1, 3, 4
+), c AS (
+  SELECT c.* FROM recourse.bulk_counts c JOIN b ON b.id = c.bulk_id WHERE c.items <> 0 AND c.word NOT IN ('` + BulkScanned + `', '` + BulkUndecided + `')
+)
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || coalesce(n.bulk_id, c.bulk_id) || ' of ' || $1::text || ' counts ' || coalesce(c.items, 0) || ' items ' || CASE WHEN coalesce(n.ran, c.ran) THEN 'ended as ' ELSE 'planned as ' END
+  || coalesce(nullif(coalesce(n.word, c.word), ''), 'ready') || ', and has ' || coalesce(n.items, 0)
+FROM n FULL JOIN c ON c.bulk_id = n.bulk_id AND c.ran = n.ran AND c.word = n.word AND c.currency = n.currency
+WHERE (n.items, n.amount) IS DISTINCT FROM (c.items, c.amount::numeric)
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says that it has ' || b.items || ' items' FROM b WHERE b.items <> (SELECT count(*) FROM i WHERE i.bulk_id = b.id)
+UNION ALL
+SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' || i.position || ' is ' || coalesce(nullif(i.outcome, ''), 'pending') || ', and the receipts say ' ||
+  CASE WHEN i.outcome = 'done' THEN 'that the plan did nothing' ELSE 'that it was done' END
+FROM b JOIN i ON i.bulk_id = b.id LEFT JOIN recourse.receipts e ON e.case_id = i.case_id AND e.seq = i.seq + 1
+WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.settled)
+  AND i.outcome <> 'failed' AND (i.outcome = 'done') <> (coalesce(e.body::json -> 'payload' ->> 'bulk', '') = i.bulk_id::text)`
+
+// EachMiscounted gives what is wrong with the items of a tenant's bulk plans.
+func (j *Journal) EachMiscounted(ctx context.Context, tenant string, take func(Found)) error {
+	return j.eachFound(ctx, take, miscountedSQL, tenant)
+}
+
+// undecidedSQL compares rows of a tenant that decide with what bounds them: who asked for a
+// cancel, how often a rule has replayed a job, and what is known of asking about letters.
+const undecidedSQL = `
+SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so' FROM recourse.runs r
+WHERE r.tenant = $1 AND r.cancel_asked AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
+  AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
+UNION ALL
+SELECT r.case_id, l.run_id, 'what is known of asking about letter ' || l.run_id || ' of ' || $1 || ' is from before it died, or is not in order' FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
+UNION ALL
+SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed job ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0)
+FROM (
+  WITH RECURSIVE e AS MATERIALIZED (
+    SELECT case_id, run_id, substr(actor, 6) AS rule FROM recourse.receipts WHERE tenant = $1 AND subtype = 'replayed' AND actor LIKE 'rule:%'
+  ), up AS (
+    SELECT e.case_id, e.rule, r.id, r.parent_id FROM e JOIN recourse.runs r ON r.id = e.run_id
+    UNION ALL
+    SELECT u.case_id, u.rule, r.id, r.parent_id FROM up u JOIN recourse.runs r ON r.id = u.parent_id
+  )
+  SELECT case_id, id AS root, rule, count(*) AS n FROM up WHERE parent_id IS NULL GROUP BY 1, 2, 3
+) d FULL JOIN (SELECT * FROM recourse.rule_replays WHERE tenant = $1) c ON c.root = d.root AND c.rule = d.rule LEFT JOIN recourse.runs r ON r.id = c.root
+WHERE c.replays IS DISTINCT FROM d.n`
+
+// EachUndecided gives rows of a tenant that decide, and are not what receipts say.
+func (j *Journal) EachUndecided(ctx context.Context, tenant string, take func(Found)) error {
+	return j.eachFound(ctx, take, undecidedSQL, tenant)
+}
+
+// registers are the subjects of all registers.
+var registers = pq.StringArray{string(KeyRegister), string(RefusalRegister), string(BulkRegister), string(RuleRegister), string(ListRegister)}

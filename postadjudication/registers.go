@@ -1,0 +1,93 @@
+package postadjudication
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Register names what a tenant has one trail of, beside those of its cases.
+type Register string
+
+// The registers.
+const (
+	RegisterKeys     Register = "keys"         // access keys that were made and revoked
+	RegisterRefusals Register = "refusals"     // what access keys were refused, where no case was named
+	RegisterBulks    Register = "bulks"        // bulk plans that were made, started, paused, resumed, cancelled, done or forgotten
+	RegisterLists    Register = "dead-letters" // the list of dead letters that was made anew
+)
+
+// RegisterEntry is one receipt of a register, or of a circuit breaker. A member that its kind
+// has nothing to say of is empty.
+type RegisterEntry struct {
+	Sequence  int64            `json:"sequence"` // begin after it to go on
+	Receipt   string           `json:"receipt_id"`
+	Subtype   receipts.Subtype `json:"subtype"`
+	Actor     string           `json:"actor"`
+	At        time.Time        `json:"at"`
+	Changes   string           `json:"changes,omitempty"`
+	Reason    string           `json:"reason,omitempty"`
+	Cause     string           `json:"reason_code,omitempty"` // of a circuit breaker
+	Key       string           `json:"key,omitempty"`         // prefix of an access key
+	AskedFor  string           `json:"asked_for,omitempty"`   // of a refusal: the action; of a bulk plan: what it does
+	RefusedBy string           `json:"refused_by,omitempty"`
+	Bulk      string           `json:"bulk,omitempty"` // id of a plan
+	Hash      string           `json:"hash,omitempty"` // of a plan
+	Target    string           `json:"target,omitempty"`
+}
+
+// History reads a register of a tenant off its receipts, the first one first, after a
+// sequence, at most limit of them. There is nothing where nothing was ever written.
+func (s *Service) History(ctx context.Context, tenant string, of Register, after int64, limit int) ([]RegisterEntry, error) {
+	return s.history(ctx, tenant, string(of), after, limit)
+}
+
+// BrakeHistory reads the moves of the circuit breaker of a target off their receipts, as
+// History does: of a tenant's own trail, which also says when the one over all tenants paused
+// its runs, or of AllTenants.
+func (s *Service) BrakeHistory(ctx context.Context, tenant, target string, after int64, limit int) ([]RegisterEntry, error) {
+	if target == "" {
+		return nil, &FieldError{Field: "target", Problem: "must be given"}
+	}
+	family, err := s.familyOf(ctx, tenant, target)
+	if err != nil {
+		return nil, err
+	}
+	return s.history(ctx, tenant, postgres.BreakerSubject+family+":"+target, after, limit)
+}
+
+func (s *Service) history(ctx context.Context, tenant, subject string, after int64, limit int) ([]RegisterEntry, error) {
+	switch {
+	case tenant == "":
+		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+	case limit < 1:
+		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+	case after < 0:
+		return nil, &FieldError{Field: "after", Problem: "must not be negative"}
+	}
+	kase, found, err := s.journal.OperationsCase(ctx, tenant, subject)
+	if err != nil || !found {
+		return nil, err
+	}
+	trail, err := s.journal.Trail(ctx, tenant, kase, postgres.Place{Case: kase, Seq: after}, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]RegisterEntry, len(trail))
+	for i, r := range trail {
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = RegisterEntry{
+			Sequence: r.Seq, Receipt: r.ID(), Subtype: r.Subtype, Actor: r.Actor, At: r.At, Changes: p.Changes, Reason: p.Reason, Cause: p.ReasonCode,
+			Key: p.Reference, AskedFor: p.AskedFor, RefusedBy: p.RefusedBy, Bulk: p.Bulk, Target: p.Target,
+		}
+		if p.Bulk != "" {
+			out[i].Hash = p.ContentDigest
+		}
+	}
+	return out, nil
+}
