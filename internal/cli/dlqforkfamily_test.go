@@ -90,6 +90,9 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").wants(t, "bulk plan", 2, "--max-retries needs --family")
 	set := p.run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
 	set.wants(t, "policy set", 0, "")
+	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").wants(t, "while nobody runs the family", 1, "1 letter refused")
+	// A process that has the family, and works on no plan.
+	o.exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
 	for _, which := range [][]string{{"--from-queue", queue}, {"--family", "chores"}} {
 		made := plan(append([]string{"fork", "--max-attempts", "4"}, which...)...)
 		if got := policy(made); made["items"] != 1.0 || family(made) != "chores" || !strings.Contains(got, `"max_retry_attempts":4`) || !strings.Contains(got, `7s`) {
