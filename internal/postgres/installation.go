@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
 // Installation is what the database says of itself.
@@ -43,7 +44,7 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 
 // Install gives the database its identity, unless it has one, and reads it.
 func (j *Journal) Install(ctx context.Context) (Installation, error) {
-	if _, err := j.reads.ExecContext(ctx, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
+	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
 		return Installation{}, unavailable(err)
 	}
 	return j.Installation(ctx)
@@ -73,7 +74,7 @@ func newerSchema(have, want int64) error {
 func (j *Journal) NoteTimeline(ctx context.Context, i Installation, at time.Time) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	res, err := j.reads.ExecContext(ctx, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
+	res, err := write(ctx, j.reads, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
 		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.Noted)
 	if err != nil {
 		return false, unavailable(err)
@@ -133,7 +134,7 @@ func (j *Journal) Undecided(ctx context.Context, from, to time.Time) ([]Undecide
 func (j *Journal) NameRedis(ctx context.Context, id background.SessionID, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	if _, err := j.reads.ExecContext(ctx, `UPDATE recourse.sessions SET redis = nullif($2, '') WHERE id = $1`, id, marker); err != nil {
+	if _, err := write(ctx, j.reads, failpoint.SessionRedis, `UPDATE recourse.sessions SET redis = nullif($2, '') WHERE id = $1`, id, marker); err != nil {
 		return unavailable(err)
 	}
 	return nil
