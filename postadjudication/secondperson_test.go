@@ -56,7 +56,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 		t.Errorf("%+v", told)
 	}
 	r.namesThePlan(letter, plan, receipts.Reconciled)
-	r.movedInRegister(plan, "user:bob planned to running", "system:bulk running to done")
+	r.movedInRegister(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
 	r.sound()
 }
 
