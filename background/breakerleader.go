@@ -53,6 +53,9 @@ func (l *leader) run(ctx context.Context) error {
 
 // step lets through what may be now. done reports that this process leads no more.
 func (l *leader) step(ctx context.Context) (done bool, err error) {
+	if l.m.leadsNothing() {
+		return true, nil
+	}
 	now := time.Now()
 	if now.Sub(l.counted) >= l.m.cfg.Breaker.Lead/countEvery {
 		if l.paused, err = l.m.cfg.Ledger.CountPaused(ctx, l.target, pausedMost); err != nil {

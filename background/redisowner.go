@@ -40,6 +40,7 @@ type redisOwner struct {
 
 	mu      sync.Mutex
 	foreign error
+	mine    bool // it was ours when it was last seen with an owner
 	apart   error
 	cluster error
 	marker  string // of the Redis, as last seen; empty when it could not be asked
@@ -60,16 +61,23 @@ func (o *redisOwner) err() error {
 	return errors.Join(o.cluster, o.foreign, o.apart)
 }
 
-// ask adds to a pipeline what sawn reads. A Redis that is another's is not taken at once
-// when it has none.
+// vacantSweeps is for how many sweeps a Redis that was nobody's when it was first seen is
+// left to whoever may own it: one that was emptied is its owner's again within a sweep.
+const vacantSweeps = 3
+
+// ask adds to a pipeline what sawn reads. A Redis that was ours is taken again at once when
+// it has no owner; any other is not.
 func (o *redisOwner) ask(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
 	if o.m.cfg.Database == "" {
 		return nil
 	}
 	o.mu.Lock()
-	foreign := o.foreign != nil
+	mine, wait := o.mine, o.patience()
+	if o.foreign == nil {
+		wait = vacantSweeps * o.m.cfg.SweepEvery
+	}
 	o.mu.Unlock()
-	if !foreign || !o.vacant.IsZero() && time.Since(o.vacant) >= o.patience() {
+	if mine || !o.vacant.IsZero() && time.Since(o.vacant) >= wait {
 		pipe.SetNX(ctx, ownerKey, o.m.cfg.Database, 0)
 	}
 	return pipe.Get(ctx, ownerKey)
@@ -82,7 +90,7 @@ func (o *redisOwner) saw(marker string, owner *redis.StringCmd, err error) {
 	defer o.mu.Unlock()
 	was := o.foreign
 	o.marker = marker
-	if o.cluster = nil; redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+	if o.cluster = nil; o.m.nodes == nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 		o.cluster = errRedisCluster
 	}
 	if owner == nil || err != nil {
@@ -95,9 +103,9 @@ func (o *redisOwner) saw(marker string, owner *redis.StringCmd, err error) {
 		}
 		return
 	case whose == o.m.cfg.Database:
-		o.foreign = nil
+		o.foreign, o.mine = nil, true
 	default:
-		o.foreign = foreignRedis(whose)
+		o.foreign, o.mine = foreignRedis(whose), false
 	}
 	o.vacant = time.Time{}
 	if was == nil && o.foreign != nil {
@@ -143,6 +151,12 @@ func redisApart(worker string) error {
 	return fmt.Errorf("%w: %s, which works on this database, uses another one: name the same Redis, and the same logical database of it, for all", ErrRedis, worker)
 }
 
+// counts reports whether others go by what a session says of its Redis. One that claims
+// nothing for its servers or its clock bars nobody.
+func (s *Session) counts() bool {
+	return !s.Lost && s.Barred != BarredByServers && s.Barred != BarredByClock
+}
+
 // older finds a live session that began before the own one and names another Redis.
 func older(sessions []Session, own SessionID, marker string, beats func(Session) bool) (Session, bool) {
 	var mine Session
@@ -153,7 +167,7 @@ func older(sessions []Session, own SessionID, marker string, beats func(Session)
 	}
 	for _, s := range sessions {
 		earlier := s.StartedAt.Before(mine.StartedAt) || s.StartedAt.Equal(mine.StartedAt) && strings.Compare(s.ID.String(), mine.ID.String()) < 0
-		if marker != "" && s.Redis != "" && s.Redis != marker && !s.Lost && mine.ID != (SessionID{}) && earlier && beats(s) {
+		if marker != "" && s.Redis != "" && s.Redis != marker && s.counts() && mine.ID != (SessionID{}) && earlier && beats(s) {
 			return s, true
 		}
 	}
@@ -202,15 +216,12 @@ func (m *Manager) askRedis(ctx context.Context, take bool) (string, error) {
 func (m *Manager) readRedis(ctx context.Context, take bool) (marker string, err error) {
 	pipe := m.redis.Pipeline()
 	if take {
-		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0)
-		if m.cfg.Database != "" {
-			pipe.SetNX(ctx, ownerKey, m.cfg.Database, 0)
-		}
+		pipe.SetNX(ctx, markerKey, m.cfg.NewID().String(), 0) // its owner takes it once it runs
 	}
 	seen, owner, about := pipe.Get(ctx, markerKey), pipe.Get(ctx, ownerKey), pipe.Info(ctx, "cluster")
 	_, err = pipe.Exec(ctx)
 	switch {
-	case redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
+	case m.nodes == nil && redis.HasErrorPrefix(err, "MOVED"), m.nodes == nil && strings.Contains(about.Val(), "cluster_enabled:1"):
 		return "", errRedisCluster
 	case err != nil && but(err, about, seen, owner) != nil && !errors.Is(err, redis.Nil):
 		return "", err
@@ -232,7 +243,7 @@ func (m *Manager) checkOthers(ctx context.Context, marker string, take bool) err
 		}
 		var apart []Session
 		for _, s := range sessions {
-			if s.Redis == "" || s.Lost || s.Redis == marker {
+			if s.Redis == "" || !s.counts() || s.Redis == marker {
 				continue
 			}
 			if _, known := first[s.ID]; !known {

@@ -80,6 +80,13 @@ func (s *slots) during() (over func()) {
 // grew old a short while ago, or its servers are not those that it may work on.
 func (m *Manager) barred() bool { return m.barredBy() != "" }
 
+// leadsNothing reports whether this process must leave to others what one does for all: it
+// could carry none of it out.
+func (m *Manager) leadsNothing() bool {
+	why := m.barredBy()
+	return why == BarredByClock || why == BarredByServers
+}
+
 func (m *Manager) barredBy() string {
 	switch {
 	case m.clock.err() != nil:

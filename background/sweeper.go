@@ -98,6 +98,10 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.m.redisOwner.err() != nil { // what it has not is no reason to notify again
+		s.hurry()
+		return nil
+	}
 	if s.bereft.Swap(false) {
 		s.ghosts.fear(time.Now())
 	}

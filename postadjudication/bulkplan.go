@@ -174,7 +174,8 @@ func newBulkDigest(b postgres.Bulk) bulkDigest {
 	d := bulkDigest{sha256.New()}
 	parts := []string{"recourse/bulk/1", b.Tenant, b.Action, b.Asked, b.Actor, b.Reason}
 	if b.Key != "" {
-		parts[0], parts = "recourse/bulk/2", append(parts, b.Key)
+		parts = append(parts, b.Key)
+		parts[0] = "recourse/bulk/2"
 	}
 	for _, part := range parts {
 		d.text(part)

@@ -140,6 +140,9 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	r.untilTrue("its Redis is named", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
+	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr})
+	defer func() { _ = client.Close() }()
+	r.untilTrue("its Redis is its own", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
 	refused := func(what, databaseURL string, redis asynq.RedisConnOpt, word string) {
 		t.Helper()
 		s, err := Open(context.Background(), Config{DatabaseURL: databaseURL, Redis: redis, Executor: r.escrow})
@@ -157,8 +160,6 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	logical.DB = 7
 	refused("another logical database", r.url, logical, "uses another one")
 
-	client := redis.NewClient(&redis.Options{Addr: logical.Addr})
-	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -250,7 +250,7 @@ var transitions = map[string]transition{
 	},
 	failpoint.Rule:            {before: letter, lead: rule(1), holds: ruledOnce},
 	failpoint.RuleAct:         {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},
-	string(receipts.Replayed): {before: letter, lead: rule(1), holds: replayedOnce},
+	string(receipts.Replayed): {before: letter, lead: rule(1), ends: replayedOnce, holds: replayedOnce},
 	string(receipts.RuleChanged): { // the register is there already
 		before: func(s *stage) { h := s.worker(""); rule(1)(s, h); s.quit(h) },
 		lead:   rule(2), holds: ruledOnce,
