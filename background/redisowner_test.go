@@ -101,3 +101,56 @@ func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
 	first.stop()
 	h.awaitTrue("alone, it works", func() bool { return second.Healthy() == nil })
 }
+
+// A process that works on another database's Redis notifies nobody there, and leads no
+// circuit breaker: others do both.
+func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetCalm(true)
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	defer func() { _ = client.Close() }()
+	set := func(owner string) {
+		t.Helper()
+		if err := client.Set(t.Context(), ownerKey, owner, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("theirs")
+	w := h.start(quick, func(c *background.Config) {
+		c.Database, c.Breaker = "ours", background.BreakerRule{Lead: 50 * time.Millisecond, Probe: 5 * time.Millisecond, Rest: 5 * time.Millisecond}
+	})
+	h.awaitTrue("it says why nothing is claimed", func() bool { return errors.Is(w.Healthy(), background.ErrRedis) })
+	past := time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)
+	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), Bell: 1, DueAt: past})
+	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), Bell: 1, DueAt: past})
+	of := background.Target{Family: family, Name: "escrow"}
+	opened, _, err := h.journal.MoveBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) {
+		return b.Open(false, "worker:other", background.CauseFailing, "why", past)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beats := func() (n int64) {
+		all, err := h.journal.Sessions(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range all {
+			n += s.Beat
+		}
+		return n
+	}
+	since := beats()
+	h.awaitTrue("it has had the time to sweep and to lead", func() bool { return beats() > since+30 })
+	if now := h.journal.Run(due.ID); now.Bell != 1 || now.State != background.Pending {
+		t.Errorf("what is due was notified of: %+v", now)
+	}
+	now, _, err := h.journal.MoveBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) { return b, false })
+	if err != nil || now.Version != opened.Version {
+		t.Errorf("the breaker was led: version %d, then %d, %v", opened.Version, now.Version, err)
+	}
+	set("ours")
+	h.awaitState(due.ID, background.Succeeded)
+	h.awaitState(paused.ID, background.Succeeded)
+}
