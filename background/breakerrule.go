@@ -11,7 +11,7 @@ type BreakerRule struct {
 	Window    time.Duration // opens: within this time ...; 1s
 	Attempts  int           // ... of at least so many new cases and answers ...; 20
 	Share     int           // ... this percentage failed; 50
-	Abandoned int           // opens: more calls than this outlived their attempts in one process and have not answered; 16
+	Abandoned int           // opens: more calls than this outlived their attempts in one process and hang while no other is answered, or 16 times as many do; 16
 
 	Probe   time.Duration // between two probes by new cases at first; 100ms
 	Rest    time.Duration // between two probes by paused runs when there is no new case, at first; 1s

@@ -25,7 +25,7 @@ type breakers struct {
 
 	mu      sync.Mutex
 	windows map[Target]*failureWindow
-	hanging map[Target]int       // calls that outlived their attempts
+	hanging map[Target]hanging
 	opening map[Target]struct{}  // opened here, and not written yet
 	told    map[Target]toldOf    // tenants whose trails have the receipt of an opening
 	moved   map[Target]time.Time // when a breaker was last seen to open, close or be open
@@ -45,7 +45,7 @@ type toldOf struct {
 
 func newBreakers(m *Manager) *breakers {
 	b := &breakers{
-		m: m, windows: map[Target]*failureWindow{}, hanging: map[Target]int{}, opening: map[Target]struct{}{},
+		m: m, windows: map[Target]*failureWindow{}, hanging: map[Target]hanging{}, opening: map[Target]struct{}{},
 		told: map[Target]toldOf{}, moved: map[Target]time.Time{}, changed: make(chan struct{}),
 	}
 	b.known.Store(&map[Target]Breaker{})
@@ -208,22 +208,27 @@ func (b *breakers) note(r Run, done call) {
 	if b.m.cfg.Breaker.Off || done.interrupted {
 		return
 	}
-	t := r.endpoint()
+	t, now := r.endpoint(), time.Now()
+	b.mu.Lock()
+	hangs := b.hanging[t]
+	if !failing(done.result) {
+		hangs.answered = now
+		b.hanging[t] = hangs
+	}
 	if (*b.known.Load())[t].Bars() {
+		b.mu.Unlock()
 		return
 	}
-	b.mu.Lock()
 	w := b.windows[t]
 	if w == nil {
 		w = &failureWindow{rule: b.m.cfg.Breaker}
 		b.windows[t] = w
 	}
-	why := w.note(time.Now(), outcomeOf(r, done.result))
-	hanging := b.hanging[t]
+	why := w.note(now, outcomeOf(r, done.result))
 	b.mu.Unlock()
-	switch most := b.m.cfg.Breaker.Abandoned; {
-	case done.late != nil && hanging > most:
-		b.open(t, CauseHanging, fmt.Sprintf("%d calls have outlived their time limit and not answered", hanging))
+	switch {
+	case done.late != nil && hangs.opens(b.m.cfg.Breaker.Abandoned, now.Add(-done.took)):
+		b.open(t, CauseHanging, fmt.Sprintf("%d calls have outlived their time limit and not answered", hangs.calls))
 	case why != "":
 		b.open(t, CauseFailing, why)
 	}
@@ -243,9 +248,9 @@ func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().Ma
 func (b *breakers) hang(t Target, by int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hanging[t] += by; b.hanging[t] <= 0 {
-		delete(b.hanging, t)
-	}
+	hangs := b.hanging[t]
+	hangs.calls += by
+	b.hanging[t] = hangs
 }
 
 // tidy forgets what says nothing any more.
@@ -255,6 +260,11 @@ func (b *breakers) tidy(now time.Time) {
 	for t, w := range b.windows {
 		if w.idle(now) {
 			delete(b.windows, t)
+		}
+	}
+	for t, hangs := range b.hanging {
+		if hangs.calls <= 0 && now.Sub(hangs.answered) > time.Hour {
+			delete(b.hanging, t)
 		}
 	}
 	for t, at := range b.moved {

@@ -309,6 +309,47 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	r.sound()
 }
 
+// Calls that hang while the escrow service answers others hang by themselves: they become
+// letters, and pause nobody.
+func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })
+	hang, hung := make(chan struct{}), atomic.Int64{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 13 {
+			hung.Add(1)
+			<-hang
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	ctx, stop := context.WithCancel(t.Context())
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		for i := 1000; ctx.Err() == nil; i++ {
+			if _, err := r.Submit(context.Background(), release(i)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 30 {
+		a := release(i)
+		a.Amount.Minor = 13
+		r.mustSubmit(a)
+	}
+	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Stats().Abandoned >= 2*17 })
+	stop()
+	feeding.Wait()
+	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'brake-pulled'`); opened != 0 {
+		t.Errorf("%d circuit breakers opened: %+v", opened, r.brake())
+	}
+	close(hang)
+	r.atRest()
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
+
 // Runs that hang whenever they are called must not be probed for ever when nothing else
 // is paused that could show that the target works.
 func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
