@@ -29,9 +29,8 @@ func TestAnOlderSnapshotBlamesNobody(t *testing.T) {
 	}
 	var ids []background.RunID
 	for range 20 {
-		ids = append(ids, h.submit(w).ID)
+		ids = append(ids, h.submit(w, func(r *background.Run) { r.DueAt = time.Now().Add(-time.Second) }).ID) // for longer than a sweep's time
 	}
-	time.Sleep(100 * time.Millisecond) // until they are due for a sweep's time
 	for range 2 {
 		h.awaitSweep(first.Queue) // and have been seen to wait, at the last sweep or the one before
 	}

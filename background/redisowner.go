@@ -34,7 +34,7 @@ func (o *redisOwner) patience() time.Duration { return o.m.cfg.LostAfter * 2 / 3
 //
 // A Redis that forgot everything is nobody's, and taken again: that is a fault to be
 // healed. One that names another database is refused, and so is the younger of two
-// processes that use two.
+// processes that use two, unless the older one is barred itself.
 type redisOwner struct {
 	m *Manager
 
@@ -46,7 +46,7 @@ type redisOwner struct {
 	marker  string // of the Redis, as last seen; empty when it could not be asked
 
 	// Of the sweeping goroutine alone:
-	vacant time.Time // since when nobody owns a Redis that was another's
+	vacant time.Time // since when nobody owns a Redis that was not ours
 
 	// Of the observing goroutine alone:
 	differs time.Time // since when an older process names another Redis
@@ -65,7 +65,7 @@ func (o *redisOwner) err() error {
 // left to whoever may own it: one that was emptied is its owner's again within a sweep.
 const vacantSweeps = 3
 
-// ask adds to a pipeline what sawn reads. A Redis that was ours is taken again at once when
+// ask adds to a pipeline what saw reads. A Redis that was ours is taken again at once when
 // it has no owner; any other is not.
 func (o *redisOwner) ask(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
 	if o.m.cfg.Database == "" {
@@ -175,8 +175,8 @@ func older(sessions []Session, own SessionID, marker string, beats func(Session)
 }
 
 // CheckRedis is nil when this process may work with its Redis, and also when that can't be
-// reached: that is no reason not to start. When take is true it takes a Redis that is
-// nobody's. The error wraps ErrRedis.
+// reached: that is no reason not to start. When take is true it marks a Redis that has no
+// marker; whose it is, only the sweeper of a process that runs says. The error wraps ErrRedis.
 func (m *Manager) CheckRedis(ctx context.Context, take bool) error {
 	marker, err := m.askRedis(ctx, take)
 	if errors.Is(err, ErrRedis) {
@@ -265,7 +265,9 @@ func (m *Manager) checkOthers(ctx context.Context, marker string, take bool) err
 		if !sleep(ctx, m.cfg.BeatEvery/2) {
 			return ctx.Err()
 		}
-		if marker, err = m.askRedis(ctx, take); err != nil {
+		if marker, err = m.askRedis(ctx, take); errors.Is(err, ErrRedis) {
+			return err
+		} else if err != nil {
 			return nil // it went away meanwhile
 		}
 	}

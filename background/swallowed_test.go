@@ -33,7 +33,9 @@ func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
 	}
 	defer func() { _ = enqueuer.Close() }()
 	r := h.submit(&worker{Manager: enqueuer}, func(r *background.Run) { r.Queue = w.Queue(family, r.RetryKey) })
-	time.Sleep(500 * time.Millisecond) // until the worker has looked for lost tasks, and found none
+	for range 5 {
+		h.awaitSweep(r.Queue) // until the worker has looked for lost tasks, and found none
+	}
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), question...).Err(); err != nil {

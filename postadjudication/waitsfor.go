@@ -83,6 +83,9 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 
 // running lists the sessions of processes that run.
 func (s *Service) running(ctx context.Context) ([]background.Session, error) {
+	if err := s.manager.MeasureClock(ctx); err != nil { // else one whose clock is off finds nobody
+		return nil, err
+	}
 	sessions, err := s.journal.Sessions(ctx)
 	since := s.now().Add(-silentFor)
 	return slices.DeleteFunc(sessions, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) }), err
@@ -157,6 +160,9 @@ type Unserved = postgres.Unserved
 // Unserved lists the queues of live runs of all tenants that no running process serves:
 // nobody executes these until one does. It reads every live run.
 func (s *Service) Unserved(ctx context.Context) ([]Unserved, error) {
+	if err := s.manager.MeasureClock(ctx); err != nil {
+		return nil, err
+	}
 	return s.journal.Unserved(ctx, s.now().Add(-silentFor))
 }
 

@@ -26,7 +26,8 @@
 //   - the cases of which it is still unknown what was moved, of which none may be left;
 //   - the runs that are still live, and those that did not move on after a fault;
 //   - each receipt that blames somebody for what the runner did not do;
-//   - money that is reserved and that neither a live run nor an open letter shows;
+//   - money that is reserved and that neither a live run nor an open letter shows, nor the
+//     list of cases where the letter was purged;
 //   - each attempt whose call came before its time by the ledger's own clock, and each
 //     call of a process whose clock was far off;
 //   - whatever Audit finds.

@@ -97,7 +97,9 @@ func judge(ctx context.Context, w world) (*verdict, error) {
 		v.hear(c, a.seen[transaction{c.Tenant, c.Transaction}], operations)
 		v.waited(c, calls, w.clocks)
 		v.touched(c, w.deeds)
-		v.reserved(c)
+		if err := v.reserved(ctx, w.service, c); err != nil {
+			return nil, err
+		}
 		v.revived(c)
 		v.dropped(c)
 		for _, r := range c.Runs {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -88,16 +91,29 @@ func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
 	}
 }
 
-// reserved looks for money that is kept for nothing that any list shows.
-func (v *verdict) reserved(c *trail) {
+// reserved looks for money that is kept and that no list shows: of what is live, of the dead
+// letters, or of the cases, which alone shows it once the letter was purged.
+func (v *verdict) reserved(ctx context.Context, service *postadjudication.Service, c *trail) error {
 	if c.Reserved == 0 {
-		return
+		return nil
 	}
+	purged := false
 	for _, r := range c.Runs {
 		if r.State.Live() || r.Letter == background.LetterOpen {
-			return
+			return nil
+		}
+		purged = purged || r.Letter == background.LetterPurged
+	}
+	if purged {
+		page, err := service.Cases(ctx, c.Tenant, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)
+		if err != nil {
+			return err
+		}
+		if len(page.Cases) == 1 && page.Cases[0].Case == c.Case && page.Cases[0].Reserved == c.Reserved {
+			return nil
 		}
 	}
 	v.Hidden++
 	v.breaks("%s: %d is reserved, and neither a live run nor an open letter shows it", c.Transaction, c.Reserved)
+	return nil
 }
