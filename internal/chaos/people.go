@@ -65,7 +65,11 @@ func (a *arena) findSome(ctx context.Context, rng *rand.Rand, states ...string) 
 			return fmt.Sprintf("%d found; a call may be on its way", done), nil
 		}
 		pause(ctx, settled)
-		switch _, err := a.desk.Reconcile(ctx, tenant, c.run, a.finding(c.key)); {
+		_, err := a.desk.Reconcile(ctx, tenant, c.run, a.finding(c.key))
+		if planned := (*postadjudication.SecondPersonError)(nil); errors.As(err, &planned) {
+			_, err = a.desk.RunBulk(ctx, tenant, planned.Plan.ID, planned.Plan.Hash, second)
+		}
+		switch {
 		case err == nil:
 			done++
 		case !declined(err):

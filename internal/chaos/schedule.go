@@ -165,22 +165,23 @@ func (s *schedule) once(ctx context.Context, over <-chan struct{}, chosen []faul
 	if err := s.arena.heal(ctx); err != nil {
 		return err
 	}
-	_, stuck, err := s.arena.moved(ctx, stood, s.o.lostAfter+recoveryLimit)
+	still := s.o.lostAfter + recoveryLimit
+	stuck, err := s.arena.moved(ctx, stood, still)
 	if err != nil {
 		return err
 	}
 	took := time.Since(healed)
 	s.say("%-24s healed; %d live runs have moved on after %.1fs", name, len(stood.runs)-stuck, took.Seconds())
 	if stuck > 0 {
-		s.stuck = append(s.stuck, fmt.Sprintf("%d of %d live runs did not move within %.0fs of healing %s", stuck, len(stood.runs), took.Seconds(), name))
+		s.stuck = append(s.stuck, fmt.Sprintf("%d of %d live runs did not move in the %s after the others had, once %s was healed", stuck, len(stood.runs), still, name))
 		s.say("%s", s.stuck[len(s.stuck)-1])
 	}
 	s.record(name, took.Seconds())
 	return nil
 }
 
-// recoveryLimit is for how long a run may stand still after a fault, beyond the time
-// that a lost process is given.
+// recoveryLimit is for how long runs may stand still after a fault when no other one of
+// those that stood moves, beyond the time that a lost process is given.
 const recoveryLimit = 30 * time.Second
 
 func (s *schedule) record(name string, took float64) {
