@@ -58,16 +58,13 @@ type Ledger interface {
 	// is live, and returns the runs so changed.
 	Ring(ctx context.Context, runs []Run) ([]Run, error)
 
-	// Enlist makes a session known. Claims name it.
+	// Enlist makes a session known, as begun now by the ledger's clock. Claims name it.
 	Enlist(ctx context.Context, s Session) error
 	// Beat raises the counter of a session that Enlist made known, and keeps what the process
-	// says of itself now: its queues, why it claims nothing, and its clock. alive is false when
+	// says of itself now: its queues, why it claims nothing, its Redis, and its clock. alive is false when
 	// the session was declared lost or is not known: its process claims nothing more under it,
 	// and now says nothing.
 	Beat(ctx context.Context, s Session) (alive bool, now ClockReading, err error)
-	// NameRedis keeps by which Redis the notifications of a session go: the marker in it,
-	// empty when it is not known.
-	NameRedis(ctx context.Context, id SessionID, marker string) error
 	// Clock reads the clock that all processes go by.
 	Clock(ctx context.Context) (ClockReading, error)
 	// Sessions lists all of them.

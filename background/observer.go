@@ -84,12 +84,17 @@ func (o *observer) look(ctx context.Context) error {
 			}
 		}
 		seen[s.ID] = last
-		if err := o.judge(ctx, s, now.Sub(last.since)); err != nil {
+	}
+	o.seen = seen
+	o.m.redisOwner.compare(sessions, own, func(s Session) bool { return now.Sub(seen[s.ID].since) < o.m.cfg.LostAfter/2 })
+	for _, s := range sessions {
+		if s.ID == own {
+			continue
+		}
+		if err := o.judge(ctx, s, now.Sub(seen[s.ID].since)); err != nil {
 			return err
 		}
 	}
-	o.seen = seen
-	o.m.redisOwner.compare(ctx, sessions, own, func(s Session) bool { return now.Sub(seen[s.ID].since) < o.m.cfg.LostAfter/2 })
 	return o.lookForMissing(ctx, now)
 }
 

@@ -50,8 +50,6 @@ type redisOwner struct {
 
 	// Of the observing goroutine alone:
 	differs time.Time // since when an older process names another Redis
-	told    SessionID // the session that the marker was recorded for,
-	named   string    // and that marker
 }
 
 // err says why nothing may be claimed with this Redis.
@@ -117,19 +115,24 @@ func foreignRedis(whose string) error {
 	return fmt.Errorf("%w: it carries the notifications of another database (%s): name another Redis, or another logical database of it; when that database is gone: redis-cli DEL %s", ErrRedis, whose, ownerKey)
 }
 
-// compare looks which Redis the sessions of other live processes name, and records which
-// one this process uses under its own.
-func (o *redisOwner) compare(ctx context.Context, sessions []Session, own SessionID, beats func(Session) bool) {
+// named is what the session of this process shows of its Redis: the marker in it, as last
+// seen. A process that is about to end notifies nobody, and keeps none from another Redis.
+func (o *redisOwner) named() string {
+	select {
+	case <-o.m.stop:
+		return ""
+	default:
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.marker
+}
+
+// compare looks which Redis the sessions of other live processes name.
+func (o *redisOwner) compare(sessions []Session, own SessionID, beats func(Session) bool) {
 	o.mu.Lock()
 	marker := o.marker
 	o.mu.Unlock()
-	if own != (SessionID{}) && (own != o.told || marker != o.named) {
-		if err := o.m.cfg.Ledger.NameRedis(ctx, own, marker); err != nil {
-			o.m.log.Debug("which Redis is used was not recorded yet", zap.Error(err))
-			return
-		}
-		o.told, o.named = own, marker
-	}
 	other, found := older(sessions, own, marker, beats)
 	if !found {
 		o.differs = time.Time{}

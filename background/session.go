@@ -16,14 +16,14 @@ type SessionID = uuid.UUID
 type Session struct {
 	ID        SessionID
 	Worker    string
-	StartedAt time.Time
-	Beat      int64 // rises while the process lives
-	Lost      bool  // an observer saw it stand still for too long
+	StartedAt time.Time // by the ledger's clock
+	Beat      int64     // rises while the process lives
+	Lost      bool      // an observer saw it stand still for too long
 
 	BeatAt time.Time // of the last beat, as the process recorded it; zero before the first
 	Queues []string  // that it takes runs from
 	Barred string    // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
-	Redis  string    // the marker of the Redis that its notifications go by; empty when it is not known
+	Redis  string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
 
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
@@ -91,7 +91,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Barred: s.m.barredBy(), ClockOffset: s.m.clock.offset()}
+	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows)
 	s.m.moving.showed(err)
 	switch {
@@ -114,7 +114,7 @@ func (s *session) known() bool {
 }
 
 func (s *session) enlist(ctx context.Context) {
-	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker, StartedAt: s.m.now()}
+	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker}
 	if err := s.m.cfg.Ledger.Enlist(ctx, next); err != nil {
 		s.m.log.Warn("this process can't make itself known yet", zap.Error(err))
 		return

@@ -27,6 +27,7 @@ const (
 	poolingEvery    = 30 * time.Second // how often it is looked for a pooler that came later
 	failoverShown   = 24 * time.Hour   // for how long readiness tells of a failover
 	failoverBefore  = time.Minute      // how much before it is asked what was decided
+	countedAgain    = 30 * time.Second // how long after a count that failed it is tried again
 )
 
 // Failover is that the database goes on on another timeline of its server's log, as after
@@ -62,7 +63,7 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 		}
 	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.Unguarded {
-		installed, err = journal.Install(ctx)
+		installed, err = journal.Install(ctx, "")
 	}
 	if err != nil {
 		journal.Close()
@@ -77,6 +78,7 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 // claims nothing more, and does nothing else that decides, until it is replaced.
 type conditions struct {
 	journal *postgres.Journal
+	id      string // of the database that was opened; empty where nothing is executed
 	log     *zap.Logger
 	now     func() time.Time
 	bad     atomic.Pointer[error]
@@ -84,6 +86,7 @@ type conditions struct {
 
 	// Of the watching goroutine alone:
 	seen   time.Time // when the timeline before was seen last
+	count  time.Time // before which what was decided before a failover is not counted again
 	pooled time.Time // when it was last looked for a pooler
 }
 
@@ -126,7 +129,9 @@ func (c *conditions) look(ctx context.Context, outdated func()) {
 	if err != nil {
 		return // whoever asks whether this process is ready asks the database as well
 	}
-	err = found.Suitable()
+	if err = found.Suitable(); err == nil {
+		err = c.same(ctx, found)
+	}
 	if err == nil && time.Since(c.pooled) >= poolingEvery {
 		c.pooled = time.Now()
 		if pooled := c.journal.Unpooled(ctx); errors.Is(pooled, ErrUnsuitable) {
@@ -143,6 +148,28 @@ func (c *conditions) look(ctx context.Context, outdated func()) {
 	if !found.Standby {
 		c.follow(ctx, found)
 	}
+}
+
+// same is nil when the database is the one that was opened. One that has lost its identity, as
+// by a restore of an older copy, is given it again: its Redis and the other processes know it
+// by that.
+func (c *conditions) same(ctx context.Context, found postgres.Installation) error {
+	if c.id == "" {
+		return nil
+	}
+	if found.ID == "" {
+		again, err := c.journal.Install(ctx, c.id)
+		if err != nil {
+			c.log.Warn("the database was not given its identity again yet", zap.Error(err))
+			return nil
+		}
+		c.log.Error("the database had lost its identity, as by a restore of an older copy, and has it again", zap.String("installation", again.ID))
+		found = again
+	}
+	if found.ID != c.id {
+		return fmt.Errorf("%w: it is another database (%s) than the one that was opened (%s): start this process again when that is meant", ErrUnsuitable, found.ID, c.id)
+	}
+	return nil
 }
 
 func (c *conditions) become(err error) {
@@ -186,8 +213,9 @@ func (c *conditions) follow(ctx context.Context, found postgres.Installation) {
 		}
 		over = &Failover{From: found.Before, To: found.Noted, SeenAt: found.Since, Since: since.Add(-failoverBefore).UTC().Truncate(time.Second)}
 	}
-	if !over.Counted {
+	if !over.Counted && !time.Now().Before(c.count) {
 		over = c.counted(ctx, *over)
+		c.count = time.Now().Add(countedAgain)
 	}
 	c.over.Store(over)
 	c.seen = c.now()

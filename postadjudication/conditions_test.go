@@ -42,6 +42,47 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	}
 }
 
+// A database that lost its identity, as by a restore of an older copy, has it again from a
+// process that knows it; where another one stands in its place, nothing is claimed.
+func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.mustRing(r.mustSubmit(release(1)))
+	r.atRest()
+	var id string
+	if err := r.db.QueryRow(`DELETE FROM recourse.installation RETURNING id`).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it has its identity again", `SELECT EXISTS (SELECT FROM recourse.installation WHERE id = $1)`, id)
+	r.mustRing(r.mustSubmit(release(2)))
+	r.atRest()
+	if calls := r.escrow.totalCalls(); calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+
+	if _, err := r.db.Exec(`UPDATE recourse.installation SET id = gen_random_uuid()`); err != nil {
+		t.Fatal(err)
+	}
+	r.untilTrue("it is not ready, and says why", func() bool {
+		err := r.Healthy(context.Background())
+		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
+	})
+	r.mustRing(r.mustSubmit(release(3)))
+	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
+	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	if calls := r.escrow.totalCalls(); calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+	if _, err := r.db.Exec(`UPDATE recourse.installation SET id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if calls := r.escrow.totalCalls(); calls != 3 {
+		t.Errorf("%d calls once it is the same again", calls)
+	}
+	r.sound()
+}
+
 // A standby takes no writes: nothing is opened on it but to audit. Once it is promoted it
 // is worked on, and everybody is told that the last commits may be lost.
 func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {

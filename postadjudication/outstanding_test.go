@@ -92,7 +92,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 func (r *rig) claimRun(run background.Run) (background.Run, error) {
 	r.t.Helper()
 	session := newID()
-	if err := r.journal.Enlist(context.Background(), background.Session{ID: session, Worker: "lost", StartedAt: r.now()}); err != nil {
+	if err := r.journal.Enlist(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
 		r.t.Fatal(err)
 	}
 	m := background.Move{ID: newID(), Run: run, Fact: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: newID(), Session: session}

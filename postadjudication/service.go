@@ -137,7 +137,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
 	s.handlers = &handlers{service: s, of: c.handledBy}
-	s.conditions = &conditions{journal: journal, log: c.Logger, now: s.now}
+	s.conditions = &conditions{journal: journal, id: installed.ID, log: c.Logger, now: s.now}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.escrows = newEscrowKeeper(journal, c.Logger)

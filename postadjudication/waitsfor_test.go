@@ -19,7 +19,7 @@ func (r *rig) process(s background.Session) background.Session {
 	r.t.Helper()
 	ctx := context.Background()
 	if s.ID == (uuid.UUID{}) {
-		s.ID, s.Worker, s.StartedAt = uuid.New(), "other", r.now()
+		s.ID, s.Worker = uuid.New(), "other"
 		if err := r.journal.Enlist(ctx, s); err != nil {
 			r.t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ func (j *Journal) Enlist(_ context.Context, s background.Session) error {
 	if j.down != nil {
 		return j.down
 	}
+	s.StartedAt = j.clock().At
 	j.sessions[s.ID] = s
 	return nil
 }
@@ -31,20 +32,9 @@ func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, backg
 		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
-	s.ClockOffset, s.BeatAt, s.Queues, s.Barred = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Barred
+	s.ClockOffset, s.BeatAt, s.Queues, s.Barred, s.Redis = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Barred, shows.Redis
 	j.sessions[shows.ID] = s
 	return true, j.clock(), nil
-}
-
-// NameRedis implements background.Ledger.
-func (j *Journal) NameRedis(_ context.Context, id background.SessionID, marker string) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if s, known := j.sessions[id]; known {
-		s.Redis = marker
-		j.sessions[id] = s
-	}
-	return j.down
 }
 
 // Clock implements background.Ledger.

@@ -281,17 +281,16 @@ var transitions = map[string]transition{
 		lead:  higher,
 		holds: `SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'refused'`,
 	},
-	failpoint.Request:      {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
-	failpoint.Sequence:     {lead: submits("ok", "")},
-	failpoint.Project:      {lead: submits("refused", "")},
-	failpoint.Ring:         {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
-	failpoint.Install:      {},
-	failpoint.Timeline:     {},
-	failpoint.SessionRedis: {},
-	failpoint.Enlist:       {},
-	failpoint.Lookup:       {}, // each round forgets what is open no more
-	failpoint.Beat:         {lead: submits("ok", "")},
-	failpoint.Bury:         {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
+	failpoint.Request:  {lead: func(s *stage, h *hand) { s.tell(h, worker.Request, "") }},
+	failpoint.Sequence: {lead: submits("ok", "")},
+	failpoint.Project:  {lead: submits("refused", "")},
+	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
+	failpoint.Install:  {},
+	failpoint.Timeline: {},
+	failpoint.Enlist:   {},
+	failpoint.Lookup:   {}, // each round forgets what is open no more
+	failpoint.Beat:     {lead: submits("ok", "")},
+	failpoint.Bury:     {before: orphan(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.Dismiss: {lead: func(s *stage, h *hand) {
 		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
 		s.leave(h)

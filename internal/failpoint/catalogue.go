@@ -16,19 +16,18 @@ const (
 
 // What the journal writes beside receipts of existing cases.
 const (
-	Open         = "open"             // a case with its first run
-	Escrow       = "escrow"           // an escrow that nobody has named before
-	Correct      = "correct"          // another sum of an escrow that no case has used
-	Fold         = "fold"             // the open deltas of escrows are added to their rows
-	Ask          = "cancel-requested" // the mark on a running run: its transaction commits
-	Ring         = "ring"             // the number of a bell
-	Install      = "install"          // the database gets its identity
-	Timeline     = "timeline"         // the timeline that the database is on
-	SessionRedis = "session-redis"    // by which Redis a session's notifications go
-	Enlist       = "enlist"           // a session begins
-	Beat         = "beat"             // it shows its life
-	Bury         = "bury"             // it is declared lost
-	Dismiss      = "dismiss"          // it is forgotten
+	Open     = "open"             // a case with its first run
+	Escrow   = "escrow"           // an escrow that nobody has named before
+	Correct  = "correct"          // another sum of an escrow that no case has used
+	Fold     = "fold"             // the open deltas of escrows are added to their rows
+	Ask      = "cancel-requested" // the mark on a running run: its transaction commits
+	Ring     = "ring"             // the number of a bell
+	Install  = "install"          // the database gets its identity
+	Timeline = "timeline"         // the timeline that the database is on
+	Enlist   = "enlist"           // a session begins
+	Beat     = "beat"             // it shows its life
+	Bury     = "bury"             // it is declared lost
+	Dismiss  = "dismiss"          // it is forgotten
 
 	Brake      = "brake"       // a circuit breaker moves: its transaction commits
 	BrakeStep  = "brake-step"  // what an open circuit breaker lets through

@@ -42,7 +42,7 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, j := context.Background(), open(t, testkit.Migrated(t))
-			session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+			session := background.Session{ID: uuid.New(), Worker: "w"}
 			if err := j.Enlist(ctx, session); err != nil {
 				t.Fatal(err)
 			}

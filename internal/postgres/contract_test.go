@@ -26,7 +26,7 @@ func open(t testing.TB, url string) *postgres.Journal {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	if err := j.Enlist(context.Background(), background.Session{ID: session, Worker: "test", StartedAt: time.Now()}); err != nil {
+	if err := j.Enlist(context.Background(), background.Session{ID: session, Worker: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	return j

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/lib/pq"
@@ -65,7 +64,7 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := open(t, url)
-			lost := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+			lost := background.Session{ID: uuid.New(), Worker: "w"}
 			if err := j.Enlist(ctx, lost); err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
@@ -42,9 +41,10 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 	return i, nil
 }
 
-// Install gives the database its identity, unless it has one, and reads it.
-func (j *Journal) Install(ctx context.Context) (Installation, error) {
-	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
+// Install gives the database its identity, unless it has one, and reads it. The identity is a
+// new one when id is empty.
+func (j *Journal) Install(ctx context.Context, id string) (Installation, error) {
+	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation (id) VALUES (coalesce(nullif($1, '')::uuid, gen_random_uuid())) ON CONFLICT DO NOTHING`, id); err != nil {
 		return Installation{}, unavailable(err)
 	}
 	return j.Installation(ctx)
@@ -127,15 +127,4 @@ func (j *Journal) Undecided(ctx context.Context, from, to time.Time) ([]Undecide
 		return nil, unavailable(err)
 	}
 	return out, nil
-}
-
-// NameRedis keeps which Redis the notifications of a session go by; empty when that is not
-// known.
-func (j *Journal) NameRedis(ctx context.Context, id background.SessionID, marker string) error {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
-	defer cancel()
-	if _, err := write(ctx, j.reads, failpoint.SessionRedis, `UPDATE recourse.sessions SET redis = nullif($2, '') WHERE id = $1`, id, marker); err != nil {
-		return unavailable(err)
-	}
-	return nil
 }

@@ -16,10 +16,9 @@ import (
 // Sessions of processes: see background.Ledger for what each promises. They have a
 // connection of their own, so that a beat never queues behind the work.
 
-// Enlist makes a session known.
+// Enlist makes a session known, as begun now.
 func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
-	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
-		s.ID, s.Worker, s.StartedAt)
+	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at) VALUES ($1, $2, clock_timestamp()) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
 	return err
 }
 
@@ -28,7 +27,7 @@ func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
 const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
 	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
 
-const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5 WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, '') WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
 
 // Beat raises the counter of a session that was not declared lost, and reads the clock.
 func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
@@ -37,7 +36,7 @@ func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, backgro
 		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.Barred, orNull(s.BeatAt)))
+	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.Barred, orNull(s.BeatAt), s.Redis))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -84,7 +83,7 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
-		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt, Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String}
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String}
 		if r.Offset.Valid {
 			by := time.Duration(r.Offset.Int64) * time.Microsecond
 			out[i].ClockOffset = &by

@@ -19,7 +19,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
-	session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	session := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Enlist(ctx, session); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db, ctx := open(t, url), database(t, url), context.Background()
-	known := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	known := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Enlist(ctx, known); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, ctx := open(t, url), context.Background()
-	session := background.Session{ID: uuid.New(), Worker: "w", StartedAt: time.Now()}
+	session := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Enlist(ctx, session); err != nil {
 		t.Fatal(err)
 	}
