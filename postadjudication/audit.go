@@ -46,7 +46,8 @@ type Audit struct {
 	Heads map[receipts.CaseID]receipts.Head `json:"-"`
 	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
 
-	maxRecoveries int // as AuditQuery has it
+	tenants       map[receipts.CaseID]string // whose each of Heads is
+	maxRecoveries int                        // as AuditQuery has it
 }
 
 // AuditQuery says what is audited, and who is told how far that has got.
@@ -263,7 +264,7 @@ func (a *Audit) chain(at site, stored receipts.Head, rs []receipts.Receipt) {
 	case end == stored:
 		a.Chains++
 	}
-	a.Heads[at.kase] = head
+	a.Heads[at.kase], a.tenants[at.kase] = head, at.tenant
 }
 
 // earlyAttempts counts attempts that started before the time their run was given.

@@ -13,13 +13,13 @@ import (
 // InvariantHeads is checked when heads are compared that were noted earlier.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
-// CompareHeads holds heads of a tenant's cases that were noted earlier against its trails,
-// which an audit has verified, and gives each that does not agree. A trail may have grown,
-// but must have passed through its noted head.
-func (s *Service) CompareHeads(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
+// CompareHeads holds heads that were noted earlier against the trails that an audit has
+// verified, and gives each that does not agree: also those of tenants that the audit was not
+// about. A trail may have grown, but must have passed through its noted head.
+func (s *Service) CompareHeads(ctx context.Context, expected map[receipts.CaseID]receipts.Head, audit *Audit) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	for _, kase := range order {
-		want, have := expected[kase], audit.Heads[kase]
+		want, have, tenant := expected[kase], audit.Heads[kase], audit.tenants[kase]
 		if have.Seq > want.Seq {
 			at, err := s.Receipts(ctx, tenant, kase, want.Seq-1, 1)
 			if err != nil {

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -73,12 +74,9 @@ func (a *Audit) add(b *Audit) {
 	a.Receipts += b.Receipts
 	a.Chains += b.Chains
 	a.EarlyAttempts += b.EarlyAttempts
-	for k, v := range b.Heads {
-		a.Heads[k] = v
-	}
-	for k, v := range b.Cut {
-		a.Cut[k] = v
-	}
+	maps.Copy(a.Heads, b.Heads)
+	maps.Copy(a.tenants, b.tenants)
+	maps.Copy(a.Cut, b.Cut)
 	for _, each := range b.Breaks {
 		a.addBreak(each)
 	}
@@ -86,5 +84,5 @@ func (a *Audit) add(b *Audit) {
 }
 
 func newAudit() *Audit {
-	return &Audit{Broken: map[string]string{}, Breaks: []Break{}, Heads: map[receipts.CaseID]receipts.Head{}, Cut: map[receipts.CaseID]int64{}}
+	return &Audit{Broken: map[string]string{}, Breaks: []Break{}, Heads: map[receipts.CaseID]receipts.Head{}, Cut: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}}
 }

@@ -306,7 +306,7 @@ func TestTamperingAndWhatNoticesIt(t *testing.T) {
 		}
 		found := map[string][]Break{byAudit: a.Breaks}
 		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{byHeads: s.old, byNewHeads: s.all} {
-			if found[by], err = s.CompareHeads(ctx, "acme", heads, a); err != nil {
+			if found[by], err = s.CompareHeads(ctx, heads, a); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -214,6 +214,13 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 	if v := grown.object(t); v["ok"] != true || v["heads_compared"] != 1.0 || v["receipts"] != 2.0 || v["chains_verified"] != 1.0 {
 		t.Errorf("%v", v)
 	}
+	everybody := func(args ...string) said {
+		return p.run("", append([]string{"receipts", "verify", "--all-tenants", "--json"}, args...)...)
+	}
+	everybody("--save-heads", heads+".all").wants(t, "save everybody's", 0, "")
+	if v := everybody("--heads", heads+".all").object(t); v["ok"] != true || v["heads_compared"] != 1.0 {
+		t.Errorf("%v", v)
+	}
 	verify("--save-heads", heads).wants(t, "save again", 0, "")
 	p.run("", "receipts", "verify", "--tenant", "other", "--heads", heads).wants(t, "whole trails missing", 1, "broken")
 
@@ -224,6 +231,7 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 		t.Errorf("%s", sick.out)
 	}
 	p.exec(`DELETE FROM recourse.receipts WHERE seq = 2`)
+	everybody("--heads", heads+".all").wants(t, "a cut tail among everybody's", 1, "broken")
 	cut := verify("--heads", heads)
 	cut.wants(t, "a cut tail", 1, "broken")
 	if v := cut.object(t); v["ok"] != false || !strings.Contains(v["invariants"].(map[string]any)["no trail is cut off or rewritten before its expected head"].(string), "ends at 1, 2 were noted") {

@@ -25,7 +25,7 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list, status bytes.Buffer
-	if err := showReceipts(screen.New(&list), rs, false); err != nil || !strings.Contains(list.String(), "9899 in minor units paid beyond") {
+	if err := showReceipts(screen.New(&list), "EUR", rs, false); err != nil || !strings.Contains(list.String(), "98.99 EUR paid beyond") {
 		t.Errorf("%v\n%s", err, list.String())
 	}
 	answer := caseAnswer{CaseStatus: postadjudication.CaseStatus{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
@@ -53,7 +53,7 @@ func TestARefusalSaysWhatWasRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := particulars(rs[i], p); got != want {
+		if got := particulars(rs[i], p, "EUR"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

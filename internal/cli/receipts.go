@@ -33,6 +33,7 @@ type listing struct {
 	tenant, transaction, kase, run string
 	after                          int64
 	limit                          int
+	currency                       string // of the case that was found
 }
 
 // mostReceipts is how many receipts one call lists.
@@ -61,7 +62,7 @@ list that was cut, give its last sequence number to --after.`,
 			if c.json {
 				return c.answer(listed{Receipts: asJSON(found), More: more})
 			}
-			return showReceipts(screen.New(c.Out), found, more)
+			return showReceipts(screen.New(c.Out), l.currency, found, more)
 		},
 	}
 	f := cmd.Flags()
@@ -101,6 +102,9 @@ func (l *listing) read(ctx context.Context, service *postadjudication.Service) (
 	kase, run, err := l.resolve(ctx, service)
 	if err != nil {
 		return nil, false, missing(err, l.tenant, l.name())
+	}
+	if l.currency, err = currencyOf(ctx, service, l.tenant, kase); err != nil {
+		return nil, false, err
 	}
 	for after := l.after; ; {
 		page, err := service.Receipts(ctx, l.tenant, kase, after, trailPage)
@@ -157,6 +161,19 @@ func (l *listing) resolve(ctx context.Context, service *postadjudication.Service
 	return status.Case, run, err
 }
 
+// currencyOf is the currency of a case, as its first receipt has it; empty when it has none.
+func currencyOf(ctx context.Context, service *postadjudication.Service, tenant string, kase receipts.CaseID) (string, error) {
+	first, err := service.Receipts(ctx, tenant, kase, 0, 1)
+	if err != nil || len(first) == 0 {
+		return "", err
+	}
+	p, err := first[0].Payload()
+	if err != nil {
+		return "", fmt.Errorf("receipt %s: %w", first[0].ID(), err)
+	}
+	return p.Currency, nil
+}
+
 // listed is the answer of receipts list.
 type listed struct {
 	Receipts []receiptJSON `json:"receipts"`
@@ -179,7 +196,8 @@ func asJSON(rs []receipts.Receipt) []receiptJSON {
 	return out
 }
 
-func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
+// showReceipts shows receipts of one case. currency is the case's; empty where there is none.
+func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more bool) error {
 	rows := make([][]string, len(rs))
 	for i, r := range rs {
 		p, err := r.Payload()
@@ -191,7 +209,7 @@ func showReceipts(s *screen.Screen, rs []receipts.Receipt, more bool) error {
 			attempt = strconv.Itoa(n)
 		}
 		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
-		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p) + behind(p)}
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p, currency) + behind(p)}
 	}
 	s.Table([]screen.Column{
 		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Spare: true}, {Name: "Receipt"}, {Name: "#", Right: true},
@@ -231,29 +249,30 @@ func behind(p receipts.Payload) (text string) {
 }
 
 // particulars are what a receipt says beyond its subtype, in a few words.
-func particulars(r receipts.Receipt, p receipts.Payload) string {
+func particulars(r receipts.Receipt, p receipts.Payload, currency string) string {
+	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
 	switch {
 	case r.Subtype == receipts.Submitted && !p.ParentRun.IsZero():
 		return "fork of " + p.ParentRun.String()
 	case r.Subtype == receipts.Reconciled:
 		why := strings.TrimSpace(p.Reason + " " + p.FindingReference)
-		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %d in minor units: %s", p.Finding, p.Moved, why), ": ")
+		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %s: %s", p.Finding, money(p.Moved), why), ": ")
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case p.RefusedBy != "":
 		return refusal(p)
 	case r.Subtype == receipts.ReservationFreed:
-		return fmt.Sprintf("freed %d in minor units: %s %s", p.Freed, p.Reason, p.FindingReference)
+		return fmt.Sprintf("freed %s: %s %s", money(p.Freed), p.Reason, p.FindingReference)
 	case r.Subtype == receipts.Superseded:
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:
-		return fmt.Sprintf("%d in minor units paid beyond what was adjudicated", p.Excess)
+		return fmt.Sprintf("%s paid beyond what was adjudicated", money(p.Excess))
 	case r.Subtype == receipts.RetryScheduled:
 		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case p.Error.Type != "":
 		return strings.TrimPrefix(p.ReasonCode+": "+p.Error.Type, ": ")
 	case p.Moved > 0 && p.Settlement != nil:
-		return fmt.Sprintf("moved %d in minor units, case %s", p.Moved, p.Settlement.ProgressionStatus)
+		return fmt.Sprintf("moved %s, case %s", money(p.Moved), p.Settlement.ProgressionStatus)
 	}
 	return p.Reason
 }

@@ -65,7 +65,7 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.BoolVar(&a.all, "all-tenants", false, "everybody's")
 	f.StringVar(&a.kase, "case", "", "only this case, by its id")
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
-	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier, to notice a missing tail")
+	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier by --save-heads of the same tenant, or of all, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
 	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "how many lost workers the runs of these tenants may have, as the processes that execute are configured; -1: any number")
@@ -89,8 +89,6 @@ func (a *auditing) check() error {
 		return errors.New("--tenant is missing (or say --all-tenants)")
 	case a.tenant != "" && a.all:
 		return errors.New("--tenant and --all-tenants exclude each other")
-	case a.heads != "" && a.all:
-		return errors.New("--heads is about one tenant: name it by --tenant")
 	case a.kase != "" && a.transaction != "":
 		return errors.New("name the case by one of --case and --transaction")
 	case a.one() && a.all:
@@ -134,7 +132,7 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		v.Invariants[name] = audit.Verdict(name)
 	}
 	if a.heads != "" {
-		broken, err := service.CompareHeads(ctx, a.tenant, expected, audit)
+		broken, err := service.CompareHeads(ctx, expected, audit)
 		if err != nil {
 			return err
 		}
