@@ -100,6 +100,10 @@ type Bulk struct {
 	ChangedAt     *time.Time   `json:"changed_at,omitempty"`
 	EndedAt       *time.Time   `json:"ended_at,omitempty"`
 	Progress      BulkProgress `json:"progress"`
+
+	// Forks counts the runs that a plan has made by what became of them: the state that they
+	// ended in, or live. Lists of plans leave it out.
+	Forks map[string]int64 `json:"forks,omitempty"`
 }
 
 // BulkAsked is what a plan was asked to do, as BulkRequest has it.

@@ -36,7 +36,11 @@ func (s *Service) Bulk(ctx context.Context, tenant string, id uuid.UUID) (Bulk, 
 	if err != nil {
 		return Bulk{}, err
 	}
-	return s.bulk(ctx, b)
+	out, err := s.bulk(ctx, b)
+	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
+		out.Forks, err = s.journal.BulkForks(ctx, id)
+	}
+	return out, err
 }
 
 func (s *Service) foundBulk(ctx context.Context, tenant string, id uuid.UUID) (postgres.Bulk, error) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -43,6 +44,13 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 		p := b.Progress
 		rows = append(rows, []string{"started by", b.StartedBy},
 			[]string{"so far", fmt.Sprintf("%d done, %d refused, %d changed since the plan, %d failed, %d to do", p.Done, p.Refused, p.PlanStale, p.Failed, p.Pending)})
+	}
+	if len(b.Forks) > 0 {
+		var became []string
+		for _, state := range slices.Sorted(maps.Keys(b.Forks)) {
+			became = append(became, fmt.Sprintf("%d %s", b.Forks[state], state))
+		}
+		rows = append(rows, []string{"the forks are", strings.Join(became, ", ")})
 	}
 	if b.ChangedBy != "" {
 		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
