@@ -1,0 +1,86 @@
+package postadjudication
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+)
+
+// An escrow service that takes calls and never answers, and an executor that ignores
+// its context: few calls are lost to it.
+func TestHangingTargetOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.TimeLimit, c.Slots = 100*time.Millisecond, 64
+		c.Brake = BrakeRule{Row: 1 << 20, LastRow: 1 << 20, Attempts: 1 << 20} // so that only what hangs opens
+	})
+	hang, calls := make(chan struct{}), atomic.Int64{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		calls.Add(1)
+		<-hang
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	r.submitAll(0, 100)
+	r.untilBrake(background.BreakerOpen)
+	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	if b := r.brake(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
+		t.Errorf("%+v after %d calls", b, calls.Load())
+	}
+	if s := r.Stats(); s.Abandoned <= 16 {
+		t.Errorf("%+v", s)
+	}
+	close(hang)
+	r.atRest()
+	r.untilClosed()
+	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
+		t.Errorf("%d open letters", dead)
+	}
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
+
+// Calls that hang while the escrow service answers others hang by themselves: they become
+// letters, and pause nobody.
+func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })
+	hang, hung := make(chan struct{}), atomic.Int64{}
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 13 {
+			hung.Add(1)
+			<-hang
+		}
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.work()
+	ctx, stop := context.WithCancel(t.Context())
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		for i := 1000; ctx.Err() == nil; i++ {
+			if _, err := r.Submit(context.Background(), release(i)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 30 {
+		a := release(i)
+		a.Amount.Minor = 13
+		r.mustSubmit(a)
+	}
+	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Stats().Abandoned >= 2*17 })
+	stop()
+	feeding.Wait()
+	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'brake-pulled'`); opened != 0 {
+		t.Errorf("%d circuit breakers opened: %+v", opened, r.brake())
+	}
+	close(hang)
+	r.atRest()
+	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.sound()
+}
