@@ -115,7 +115,7 @@ func judge(ctx context.Context, w world) (*verdict, error) {
 	effects := w.escrow.Effects()
 	v.decided(a.decisions, cases, effects)
 	v.Calls = w.escrow.Totals().Calls
-	v.paid(w.escrow.Wrongs())
+	v.paid(w.escrow.Wrongs(), effects, cases)
 	v.compare(effects, operations)
 	v.unknown(cases, w.unknowns)
 	return v, v.others(ctx, w.service, a)

@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // operation is what the receipts say was moved under an operation key.
@@ -49,11 +50,43 @@ func (v *verdict) hear(c *trail, lies bool, operations map[string]*operation) {
 }
 
 // paid counts the effects that must not be, as the escrow service knows them.
-func (v *verdict) paid(wrongs []fakeescrow.Wrong) {
+func (v *verdict) paid(wrongs []fakeescrow.Wrong, effects []fakeescrow.Effect, cases map[transaction]*trail) {
 	for _, w := range wrongs {
+		if w.Why == fakeescrow.BothWays && decidedKnowing(w.Effect, effects, cases[transaction{w.Tenant, w.TransactionReceiptID}]) {
+			continue
+		}
 		v.Wrong[w.Why]++
 		v.breaks("an effect too many of %s (%s of generation %d, %d of %s): %s", w.TransactionReceiptID, w.Outcome, w.Generation, w.Moved.Minor, w.EscrowReference, w.Why)
 	}
+}
+
+// decidedKnowing reports whether an effect the other way was decided for the rest: by a higher
+// generation, after parts alone had been moved, and when the receipts told of each of them.
+func decidedKnowing(later fakeescrow.Effect, effects []fakeescrow.Effect, c *trail) bool {
+	if c == nil {
+		return false
+	}
+	var before int64
+	for _, e := range effects {
+		if e.Tenant != later.Tenant || e.TransactionReceiptID != later.TransactionReceiptID || e.Outcome == later.Outcome {
+			continue
+		}
+		if e.Generation >= later.Generation || e.Moved.Minor >= e.Asked.Minor {
+			return false
+		}
+		before += e.Moved.Minor
+	}
+	for _, r := range c.receipts {
+		if r.Subtype != receipts.Submitted || r.p.OperationKey != later.OperationKey || r.p.Settlement == nil {
+			continue
+		}
+		known := r.p.Settlement.Refunded
+		if later.Outcome == settlement.Refund {
+			known = r.p.Settlement.Released
+		}
+		return known == before
+	}
+	return false
 }
 
 // compare holds the receipts against the escrow service's own ledger.
