@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -19,6 +20,7 @@ func bulk(do string) func(*stage, *hand) {
 func lettersOf(n int) func(*stage) {
 	return func(s *stage) {
 		s.t.Helper()
+		s.limit += time.Duration(n) * perLetter
 		h := s.worker("", func(c *worker.Settings) { c.Slots = 32 })
 		for i := range n {
 			s.submit(h, adjudication(i+1, "refused", ""))

@@ -32,7 +32,7 @@ var frozenAt = []struct {
 // escrow holds more than both ways together, so that nothing but the claim's age can stop
 // the second payment.
 //
-// 200 freezes: go run ./cmd/sandbox go test ./internal/chaos -run TestAWorkerThatWakesPaysNothing -count 50 -timeout 1h
+// 200 freezes: go run ./cmd/sandbox -durable=false go test ./internal/chaos -run TestAWorkerThatWakesPaysNothing -count 50 -timeout 1h
 func TestAWorkerThatWakesPaysNothingWhenTheOppositeWasPaid(t *testing.T) {
 	for _, at := range frozenAt {
 		t.Run(at.point, func(t *testing.T) {
@@ -80,7 +80,7 @@ func (p *proxy) connections() int {
 // untilTrue waits for what the database does not tell.
 func (s *stage) untilTrue(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(s.limit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -38,12 +38,14 @@ const (
 // rule says unless its money became unknown by the kill, and none once more.
 func TestARuleSurvivesTwoKillsAndReplaysNothingOnceTooOften(t *testing.T) {
 	t.Parallel()
+	const letters = 40
 	s := newStage(t)
+	s.limit += letters * perLetter
 	setter := s.worker("")
-	for n := range 40 {
+	for n := range letters {
 		s.submit(setter, adjudication(n+1, "refused,refused,refused", "")) // itself, and both its forks
 	}
-	s.until("all are dead", `SELECT count(*) = 40 FROM recourse.runs WHERE letter = 'open'`)
+	s.until("all are dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, letters)
 	s.quit(setter)
 	setter = s.worker("", func(c *worker.Settings) { c.Only = true })
 	rule(2)(s, setter)

@@ -40,6 +40,9 @@ const (
 	patience  = 25 * time.Second // less than asynq takes to find a lost worker by itself
 	lostAfter = 3 * time.Second
 
+	// perLetter is how much longer every wait may take for each letter of a test of many.
+	perLetter = 200 * time.Millisecond
+
 	// askedWithin is enough to ask about hundreds of letters twice, five a second: as many
 	// calls as that are over their time limit on a busy machine.
 	askedWithin = 3 * time.Minute
@@ -58,6 +61,7 @@ type stage struct {
 	service *postadjudication.Service // looks; executes nothing
 	db      *sql.DB
 	log     bytesLog
+	limit   time.Duration // of every wait
 
 	asked    []postadjudication.Adjudication
 	accepted *accepted
@@ -67,7 +71,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds(), unknowns: 1}
+	s := &stage{t: t, url: testkit.Migrated(t), accepted: newAccepted(), deeds: newDeeds(), limit: patience, unknowns: 1}
 	server, redis := testkit.Redis(t)
 	s.redis = server.URL()
 	var err error
@@ -135,7 +139,7 @@ func (s *stage) worker(point string, change ...func(*worker.Settings)) *hand {
 	select {
 	case <-h.ready:
 	case <-h.gone:
-	case <-time.After(patience):
+	case <-time.After(s.limit):
 		s.t.Fatal("the worker does not open")
 	}
 	return h
@@ -202,7 +206,7 @@ func (s *stage) askAgain(h *hand) {
 }
 
 func (s *stage) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	s.t.Cleanup(cancel)
 	return ctx
 }
@@ -212,7 +216,7 @@ func (s *stage) died(h *hand) {
 	s.t.Helper()
 	select {
 	case <-h.process.Done():
-	case <-time.After(patience):
+	case <-time.After(s.limit):
 		s.t.Fatal("the point was not reached")
 	}
 	if code := h.process.Code(); code != 128+int(syscall.SIGKILL) {
@@ -222,7 +226,7 @@ func (s *stage) died(h *hand) {
 
 func (s *stage) until(what, query string, args ...any) {
 	s.t.Helper()
-	s.within(patience, what, query, args...)
+	s.within(s.limit, what, query, args...)
 }
 
 func (s *stage) within(limit time.Duration, what, query string, args ...any) {
@@ -372,7 +376,7 @@ func (s *stage) quit(h *hand) {
 	s.leave(h)
 	select {
 	case <-h.process.Done():
-	case <-time.After(patience):
+	case <-time.After(s.limit):
 		s.t.Fatal("the worker does not end")
 	}
 	if code := h.process.Code(); code != 0 {
@@ -392,7 +396,7 @@ func (s *stage) frozen(h *hand) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(s.limit):
 		s.t.Fatal("the worker does not freeze")
 	}
 }
