@@ -46,7 +46,7 @@ func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
 			if err := strand(t.Context(), client, r.Queue, r.ID.String()+".1"); err != nil {
 				t.Fatal(err)
 			}
-			h.start(func(c *background.Config) { c.SweepEvery = 50 * time.Millisecond })
+			h.start(func(c *background.Config) { c.SweepEvery = 500 * time.Millisecond })
 			if done := h.awaitState(r.ID, background.Succeeded); done.Bell != 2 {
 				t.Errorf("it was done by bell %d", done.Bell)
 			}

@@ -29,7 +29,7 @@ func TestATaskWhoseAnswerWasLostIsRungAgainAtOnce(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 			lossy := &lossy{addr: h.redis.Addr(), broken: broken}
-			w := h.start(func(c *background.Config) { c.Redis, c.SweepEvery = lossy, 50*time.Millisecond })
+			w := h.start(func(c *background.Config) { c.Redis, c.SweepEvery = lossy, 500*time.Millisecond })
 			enqueuer, err := background.New(h.config())
 			if err != nil {
 				t.Fatal(err)
@@ -53,12 +53,12 @@ func TestSilenceIsNoLostAnswer(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	var lost atomic.Int64
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), ReadTimeout: time.Second, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
 	client.AddHook(background.Unanswered(func() { lost.Add(1) }))
 	words := client.Subscribe(background.ToListen(t.Context()), "nothing")
 	defer func() { _ = words.Close() }()
-	if _, err := words.ReceiveTimeout(t.Context(), time.Second); err != nil {
+	if _, err := words.ReceiveTimeout(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if word, err := words.ReceiveTimeout(t.Context(), 10*time.Millisecond); err == nil {
