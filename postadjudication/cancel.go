@@ -20,6 +20,9 @@ var (
 // asks: when the attempt ends and nothing may have been paid, the run is cancelled,
 // else the request has no effect. The status tells which: State cancelled, or
 // CancelAsked. Actor and reason are kept in the receipt and must not be empty.
+//
+// What the run had reserved is freed. Of a fork it stays reserved, as its dead letter kept it:
+// PlanFree frees it, or a higher generation takes it over.
 func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID, actor, reason string) (_ Status, err error) {
 	if actor == "" || len(actor) > 128 || !plainText(actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}

@@ -76,6 +76,7 @@ const (
 	WaitsForLetter  = "dead_letter"     // its dead letter is open: somebody has to fork or reconcile it
 	WaitsForFinding = "unknown_money"   // likewise, and what became of its money has to be found out first
 	WaitsForPurged  = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
+	WaitsForFreeing = "cancelled_fork"  // the fork of its dead letter is cancelled; what that has reserved stays so until it is freed, or a higher generation takes it over
 	WaitsForHigher  = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
 	WaitsForRest    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest
 )
@@ -145,6 +146,8 @@ func waitsFor(c *postgres.CaseRow) string {
 		return WaitsForLetter
 	case c.Letter == background.LetterPurged && c.State.Progression == settlement.DisputeReady:
 		return WaitsForPurged
+	case c.RunState == background.Cancelled && c.State.Reserved > 0:
+		return WaitsForFreeing
 	case c.State.Progression == settlement.PartiallySettled:
 		return WaitsForRest
 	}

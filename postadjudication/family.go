@@ -152,6 +152,7 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 		}
 		run.Letter, p.LetterClosed = background.LetterReconciled, true
 	}
+	p.ReservationKept = keepsReservation(&m, s)
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
@@ -224,6 +225,12 @@ func closesLetter(m *background.Move, s *postgres.Snapshot, after *background.Ru
 		after.Letter == background.LetterOpen && s.Case.State.Undercut() && s.Case.State.Progression == settlement.DisputeReady
 }
 
+// keepsReservation reports whether a move cancels a fork, and so leaves reserved what its dead
+// letter kept so. Else one person could free by a fork and a cancel what takes two to free.
+func keepsReservation(m *background.Move, s *postgres.Snapshot) bool {
+	return m.Fact == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
+}
+
 // Reason codes of runs that others' payments ended.
 const (
 	reasonCaseEnded = "case_ended"
@@ -259,6 +266,7 @@ func settle(m *background.Move, s *postgres.Snapshot, around *siblings) (settlem
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}
+	e.Kept = keepsReservation(m, s)
 	if e.Fact == settlement.Executed {
 		var err error
 		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {

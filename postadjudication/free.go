@@ -24,8 +24,9 @@ type FreeRequest struct {
 	Reference string     // where it can be checked that nothing will be paid for them; required
 }
 
-// PlanFree plans that the reservations of cases be freed whose money nothing will move any more:
-// as when a person decided that an adjudication is not to be carried out. It changes nothing
+// PlanFree plans that the reservations of cases be freed whose money nothing will move any more,
+// as of dead letters and of their forks that were cancelled: a person decided that an
+// adjudication is not to be carried out. It changes nothing
 // else; the plan runs by RunBulk. Each case it frees is review-needed then, its open letter is
 // closed as reconciled, and a higher generation may begin anew. A case is refused while a run of
 // it is live, while its money is unknown, while a call of it may be on its way, and while its
@@ -78,7 +79,7 @@ func freeable(f postgres.Filed) Gate {
 		return GateReconcileFirst
 	case f.Case.State.Reserved == 0:
 		return GateNothingReserved
-	case f.Run.State != background.DeadLettered:
+	case f.Run.State != background.DeadLettered && f.Run.State != background.Cancelled:
 		return GateNotALetter
 	case f.Desk.Held:
 		return GateHeld

@@ -53,6 +53,8 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 		if p.AttemptClass == string(Executed) {
 			return f.executed(r.Run, p), true
 		}
+	case receipts.Cancelled:
+		return settlement.Event{Fact: settlement.Cancelled, Kept: p.ReservationKept}, true
 	case receipts.ReservationFreed:
 		return settlement.Event{Fact: settlement.Freed}, true
 	case receipts.Reconciled:

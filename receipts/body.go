@@ -117,6 +117,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
 	c.optText("request_digest", p.RequestDigest)
+	c.optTrue("reservation_kept", p.ReservationKept)
 	c.optText("retry_key", p.RetryKey)
 	c.optText("rule", p.Rule)
 	c.optTrue("self_declared", p.SelfDeclared)

@@ -255,11 +255,11 @@ func (r *RunHistory) cancelAsked(e Entry) error {
 	return nil
 }
 
-// freed applies what frees the reservation of a run that died: it will not be carried out, so that an open
-// letter has nothing to wait for. A letter that was closed before stays as it is.
+// freed applies what frees the reservation of a run that died, or of a cancelled fork of one: it will not be
+// carried out, so that an open letter has nothing to wait for. A letter that was closed before stays as it is.
 func (f *folder) freed(run *RunHistory) error {
 	switch {
-	case run.State != StateDeadLettered:
+	case run.State != StateDeadLettered && run.State != StateCancelled:
 		return errors.New("nothing to free: " + run.standing())
 	case f.h.UnknownOpen > 0:
 		return fmt.Errorf("freed while %d attempts are unknown", f.h.UnknownOpen)

@@ -128,6 +128,7 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"paid though purged":     {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
 		"freed":                  {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5})}, StateDeadLettered, LetterReconciled, 0, ""},
 		"freed after a purge":    {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateDeadLettered, LetterPurged, 0, ""},
+		"a cancelled fork freed": {[]Draft{submit(), does(Cancelled, 20, Payload{ReservationKept: true}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateCancelled, "", 0, ""},
 		"purged":                 {[]Draft{submit(), die(1), does(Purged, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"expired":                {[]Draft{submit(), die(1), does(RetentionExpired, 20, Payload{})}, StateDeadLettered, LetterPurged, 0, ""},
 		"letter found executed":  {[]Draft{submit(), die(1), does(Reconciled, 20, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},

@@ -65,6 +65,15 @@ func reserve(s State, e Event) (State, Effect) {
 	return s, effect
 }
 
+// freeUnlessKept frees what is reserved, unless a dead letter kept it: that is freed by hand
+// alone, or taken over by a higher generation.
+func freeUnlessKept(s State, e Event) (State, Effect) {
+	if e.Kept {
+		return untouched(s, e)
+	}
+	return free(s, e)
+}
+
 func free(s State, _ Event) (State, Effect) {
 	effect := Effect{Committed: -s.Reserved}
 	s.Reserved = 0

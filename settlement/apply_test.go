@@ -178,6 +178,7 @@ func anyEvent(t *rapid.T, s State) Event {
 		Amount:     rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
 		Paid:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
 		Repeated:   rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
+		Kept:       rapid.Bool().Draw(t, "kept"),
 	}
 }
 

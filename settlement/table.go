@@ -78,7 +78,7 @@ var table = map[Fact]rule{
 	Reconciled: {stays: existing, money: untouched},
 	Cancelled: {
 		from: []Status{ApprovedForSettlement, InProgress}, stays: paid,
-		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonCancelled,
+		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: freeUnlessKept, reason: reasonCancelled,
 	},
 	Closed: {
 		from: []Status{DisputeReady},

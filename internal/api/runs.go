@@ -30,7 +30,7 @@ func (a *API) runOperations(h huma.API) {
 	}, a.run)
 	register(a, h, operation{
 		id: "cancel-run", method: http.MethodPost, path: "/runs/{run}/cancel", action: access.Cancel, summary: "Cancel a run",
-		description: "A run that waits and has moved no money ends now. Of a running one it is asked: see cancel_asked. 409 ended, reconcile_first.",
+		description: "A run that waits and has moved no money ends now. Of a running one it is asked: see cancel_asked. What it had reserved is freed; of a fork it stays reserved, until it is freed by plan-free. 409 ended, reconcile_first.",
 	}, a.cancelRun)
 }
 

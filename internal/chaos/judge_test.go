@@ -184,6 +184,19 @@ func TestTheJudgeTakesAnUnknownRunForOneOnlyInACaseThatIs(t *testing.T) {
 	}
 }
 
+// What a cancelled fork keeps reserved is shown by the list of cases, and by no other.
+func TestTheJudgeAsksTheListOfCasesForWhatACancelledForkKeeps(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letter(s)
+	h := s.worker("", func(c *worker.Settings) { c.Only = true }) // hands over and looks
+	s.tell(h, worker.Fork, s.onlyRun("letter = 'open'"))
+	s.tell(h, worker.Cancel, s.onlyRun("live"))
+	s.quit(h)
+	s.until("the case keeps it", `SELECT count(*) = 1 FROM recourse.cases WHERE kind = 'settlement' AND reserved > 0 AND progression = 'review-needed'`)
+	s.sound()
+}
+
 func TestTheJudgeTakesNothingUnfinished(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -125,19 +125,19 @@ func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
 }
 
 // reserved looks for money that is kept and that no list shows: of what is live, of the dead
-// letters, or of the cases, which alone shows it once the letter was purged.
+// letters, or of the cases, which alone shows it once the letter was purged or its fork cancelled.
 func (v *verdict) reserved(ctx context.Context, service *postadjudication.Service, c *trail) error {
 	if c.Reserved == 0 {
 		return nil
 	}
-	purged := false
+	listed := false
 	for _, r := range c.Runs {
 		if r.State.Live() || r.Letter == background.LetterOpen {
 			return nil
 		}
-		purged = purged || r.Letter == background.LetterPurged
+		listed = listed || r.Letter == background.LetterPurged || r.State == background.Cancelled && len(r.Parents) > 0
 	}
-	if purged {
+	if listed {
 		page, err := service.Cases(ctx, c.Tenant, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)
 		if err != nil {
 			return err

@@ -18,8 +18,9 @@ func (c *command) cancel() *cobra.Command {
 		Use: "cancel RUN", Short: "Stop a run before it moves money", Args: exactly("RUN"),
 		Long: `Stop a run before it moves money. One that waits ends now; one that runs is asked,
 and ends when its attempt is over, unless money may have moved. A run of which it
-is not known whether money moved can't be cancelled. Who asks and why are kept in
-the receipt.`,
+is not known whether money moved can't be cancelled. What the run had reserved is freed;
+of a fork it stays reserved, as its dead letter kept it, until it is freed by recourse
+cases free. Who asks and why are kept in the receipt.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			run, err := receipts.ParseRunID(args[0])
 			switch {

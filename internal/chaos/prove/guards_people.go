@@ -28,6 +28,11 @@ var people = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
+		Name:  "a cancelled fork frees nothing",
+		Edits: []Edit{{"postadjudication/family.go", "return m.Fact == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
+	},
+	{
 		Name:  "nothing is freed while its money is unknown",
 		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},

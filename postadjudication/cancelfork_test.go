@@ -1,0 +1,162 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// cancelledFork is a fork of a dead letter that was cancelled before it was called, by the person
+// who forked.
+func (r *rig) cancelledFork(n int) Submitted {
+	r.t.Helper()
+	ctx := context.Background()
+	letter := r.dead(n, func(Call) Answer { return refused() })
+	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		r.t.Fatal(err)
+	}
+	fork, err := r.Fork(ctx, "acme", letter.Run, again)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if st, err := r.cancel(fork); err != nil || st.State != background.Cancelled {
+		r.t.Fatalf("%+v, %v", st, err)
+	}
+	if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "go"); err != nil {
+		r.t.Fatal(err)
+	}
+	return fork
+}
+
+// keptFor checks that the reservation of a case is there, and that the list of cases says so.
+func (r *rig) keptFor(a Adjudication, fork Submitted, reserved int64) {
+	r.t.Helper()
+	if c := r.caseOf(a); c.Progression != settlement.ReviewNeeded || c.ReasonCode != settlement.RequestRevision || c.Reserved != reserved {
+		r.t.Errorf("%+v", c.State)
+	}
+	told := r.told(fork, receipts.Cancelled)
+	if len(told) != 1 || !told[0].ReservationKept || told[0].Settlement == nil || told[0].Settlement.Reserved != reserved {
+		r.t.Errorf("%+v", told)
+	}
+	page, err := r.Cases(context.Background(), "acme", CaseFilter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
+	if err != nil || len(page.Cases) != 1 {
+		r.t.Fatalf("%+v, %v", page, err)
+	}
+	if row := page.Cases[0]; row.WaitsFor != WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.May, []string{"free", "adjudicate"}) {
+		r.t.Errorf("%+v", row)
+	}
+}
+
+// What a dead letter kept reserved stays so when its fork is cancelled: two people free it.
+func TestACancelOfAForkFreesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	fork := r.cancelledFork(1)
+	r.keptFor(release(1), fork, 1000)
+	r.sound()
+	if s := r.mustSubmit(release(1)); s.Reply != Cancelled || s.Actor != "user:ada" {
+		t.Errorf("the same again: %+v", s)
+	}
+	plan := r.mustPlanFree(withdrawn("txr_1"))
+	if plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 {
+		t.Errorf("%+v", plan)
+	}
+	var second *SecondPersonError
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+		t.Errorf("alone: %v", err)
+	}
+	if b := r.ran(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 || c.Committed != 0 {
+		t.Errorf("%+v", c)
+	}
+	if st := r.status(fork.Run); st.State != background.Cancelled || st.Letter != background.NoLetter {
+		t.Errorf("%+v", st)
+	}
+	r.sound()
+}
+
+// A higher generation takes the reservation over, as that of an open letter.
+func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.cancelledFork(1)
+	next := release(1)
+	next.Generation = 2
+	next.Amount = euros(600)
+	s := r.mustSubmit(next)
+	if s.Reply != Created {
+		t.Fatalf("%+v", s)
+	}
+	if told := r.told(s, receipts.Submitted); len(told) != 3 || told[2].Generation != 2 || told[2].Settlement.Reserved != 600 {
+		t.Errorf("%+v", told)
+	}
+	r.atRest()
+	if c := r.caseOf(next); c.Progression != settlement.Settled || c.Released != 600 || c.Committed != 600 {
+		t.Errorf("%+v", c)
+	}
+	r.sound()
+}
+
+// The same holds of a fork that is asked to end while it is called, of a fork of a fork, and where
+// one person is enough.
+func TestACancelOfARunningForkFreesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
+		t.Fatal(err)
+	}
+	letter := r.dead(1, func(Call) Answer { return refused() })
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	r.escrow.mu.Unlock()
+	first, err := r.Fork(ctx, "acme", letter.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	called, answer := make(chan struct{}, 1), make(chan struct{})
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer {
+		called <- struct{}{}
+		<-answer
+		return busy429()
+	}
+	r.escrow.mu.Unlock()
+	fork, err := r.Fork(ctx, "acme", first.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-called
+	if st, err := r.cancel(fork); err != nil || !st.CancelAsked {
+		t.Errorf("%+v, %v", st, err)
+	}
+	close(answer)
+	r.atRest()
+	r.keptFor(release(1), fork, 1000)
+	if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
+		t.Errorf("%+v", b)
+	}
+	r.sound()
+}
+
+// Receipts of versions before, which freed it, say nothing of it, and are read as they were.
+func TestAnOlderCancelOfAForkFreedItsReservation(t *testing.T) {
+	t.Parallel()
+	var f refolded
+	for kept, reserved := range map[bool]int64{false: 0, true: 10} {
+		e, ok := f.event(receipts.Receipt{Subtype: receipts.Cancelled}, receipts.Payload{ReservationKept: kept})
+		s, _, err := settlement.Apply(settlement.State{Progression: settlement.InProgress, Generation: 1, Asked: 10, Reserved: 10}, e)
+		if !ok || err != nil || s.Reserved != reserved || s.Progression != settlement.ReviewNeeded {
+			t.Errorf("kept %t: %+v, %v", kept, s, err)
+		}
+	}
+}
