@@ -149,14 +149,16 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 }
 
 // Receipts of versions before, which freed it, say nothing of it, and are read as they were.
-func TestAnOlderCancelOfAForkFreedItsReservation(t *testing.T) {
+func TestOlderReceiptsOfCancelsAndClosingsFreedTheReservation(t *testing.T) {
 	t.Parallel()
 	var f refolded
 	for kept, reserved := range map[bool]int64{false: 0, true: 10} {
-		e, ok := f.event(receipts.Receipt{Subtype: receipts.Cancelled}, receipts.Payload{ReservationKept: kept})
-		s, _, err := settlement.Apply(settlement.State{Progression: settlement.InProgress, Generation: 1, Asked: 10, Reserved: 10}, e)
-		if !ok || err != nil || s.Reserved != reserved || s.Progression != settlement.ReviewNeeded {
-			t.Errorf("kept %t: %+v, %v", kept, s, err)
+		for subtype, from := range map[receipts.Subtype]settlement.Status{receipts.Cancelled: settlement.InProgress, receipts.Reconciled: settlement.DisputeReady} {
+			e, ok := f.event(receipts.Receipt{Subtype: subtype}, receipts.Payload{ReservationKept: kept, LetterClosed: true})
+			s, _, err := settlement.Apply(settlement.State{Progression: from, Generation: 1, Asked: 10, Reserved: 10}, e)
+			if !ok || err != nil || s.Reserved != reserved || s.Progression == from {
+				t.Errorf("%s, kept %t: %+v, %v", subtype, kept, s, err)
+			}
 		}
 	}
 }

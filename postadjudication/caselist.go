@@ -78,7 +78,7 @@ const (
 	WaitsForPurged  = "purged_letter"   // its dead letter is purged; what it has reserved stays so until it is freed
 	WaitsForFreeing = "cancelled_fork"  // the fork of its dead letter is cancelled; what that has reserved stays so until it is freed, or a higher generation takes it over
 	WaitsForHigher  = "adjudication"    // it was cancelled or freed: only a higher generation begins anew
-	WaitsForRest    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest
+	WaitsForRest    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest, and what is reserved for it stays so until it is freed
 )
 
 // Cases lists cases of settlements, also those whose dead letter was purged, a page at a time.

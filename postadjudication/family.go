@@ -147,12 +147,12 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 	}
 	p := evidence(&m, &s.Run, &run)
 	if closesLetter(&m, s, &run) {
-		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed}); err != nil {
+		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, Kept: true}); err != nil {
 			return postgres.Change{}, err
 		}
 		run.Letter, p.LetterClosed = background.LetterReconciled, true
 	}
-	p.ReservationKept = keepsReservation(&m, s)
+	p.ReservationKept = keepsReservation(&m, s) || p.LetterClosed && state.Reserved > 0
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &postgres.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state

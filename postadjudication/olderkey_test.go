@@ -257,11 +257,30 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
 		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{Actor: "user:ada", Reason: "the 400 was all there was to pay", Class: NotExecuted, Reference: "stmt-2", CallOutstanding: true})
-		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 0 || o.standing(dead) != background.LetterReconciled {
+		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.standing(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.standing(dead), err)
 		}
 		if s := o.mustSubmit(o.higher(2)); s.Reply.Accepted() && s.Reply == Created {
 			t.Errorf("%+v", s)
+		}
+		o.sound()
+		page, err := o.Cases(context.Background(), "acme", CaseFilter{Reserved: true}, "", 10)
+		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != WaitsForRest || !slices.Equal(page.Cases[0].May, []string{"free", "adjudicate"}) {
+			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
+		}
+		plan := o.mustPlanFree(withdrawn("txr_1"))
+		if plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 600 {
+			t.Errorf("%+v", plan)
+		}
+		var second *SecondPersonError
+		if _, err := o.RunBulk(context.Background(), "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+			t.Errorf("alone: %v", err)
+		}
+		if b := o.ran(plan); b.Progress.Done != 1 {
+			t.Errorf("%+v", b.Progress)
+		}
+		if c := o.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Reserved != 0 || c.Committed != lateMinor {
+			t.Errorf("%+v", c)
 		}
 		o.sound()
 	})

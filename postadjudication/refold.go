@@ -62,7 +62,7 @@ func (f *refolded) event(r receipts.Receipt, p receipts.Payload) (settlement.Eve
 		case p.Finding == string(Executed):
 			return f.executed(r.Run, p), true
 		case p.LetterClosed:
-			return settlement.Event{Fact: settlement.Closed}, true
+			return settlement.Event{Fact: settlement.Closed, Kept: p.ReservationKept}, true
 		}
 	}
 	return factOf(&background.Move{Fact: r.Subtype})

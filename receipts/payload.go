@@ -57,7 +57,7 @@ type Payload struct {
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
-	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled: the run was a fork, and what its dead letter had reserved stays so; not written by versions before, which freed it
+	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled and reconciled: the run was a fork, or the letter was closed, and what the dead letter had reserved stays so; not written by versions before, which freed it
 	Excess            int64     `json:"excess,omitempty"`             // of a breach: moved beyond what was reserved
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back
 	Error             Failure   `json:"error,omitzero"`               // what went wrong

@@ -66,7 +66,7 @@ func reserve(s State, e Event) (State, Effect) {
 }
 
 // freeUnlessKept frees what is reserved, unless a dead letter kept it: that is freed by hand
-// alone, or taken over by a higher generation.
+// alone, or taken over by a higher generation. Closings are told so since versions before freed it.
 func freeUnlessKept(s State, e Event) (State, Effect) {
 	if e.Kept {
 		return untouched(s, e)

@@ -16,10 +16,10 @@
 // tried any more ([State.Undercut]). Its dead letter is superseded by a higher
 // generation, or closed by a finding, which leaves the case partially-settled.
 //
-// What a dead letter kept reserved outlives a cancel of its fork ([Event.Kept]): it is
-// freed by hand ([Freed]), which takes two people, or taken over by a higher generation.
-// That is so where one person is enough as well: else what a cancel does would depend on
-// who may ask for it, which no receipt of the cancel tells.
+// What a dead letter kept reserved outlives a cancel of its fork, and a finding that closes
+// the letter ([Event.Kept]): it is freed by hand ([Freed]), which takes two people, or taken
+// over by a higher generation. That is so where one person is enough as well: else what a
+// cancel does would depend on who may ask for it, which no receipt of the cancel tells.
 //
 // The whole of it is one table in table.go, applied by [Apply]. A pair of standing
 // and fact that the table does not list is [*Refused]. What is settled or refunded

@@ -36,7 +36,7 @@ type Event struct {
 	Amount     int64   // (re-)adjudicated: minor units to move
 	Paid       int64   // executed, under whatever key: minor units that were moved
 	Repeated   bool    // likewise: this operation key's payment is on record already; Paid is not read
-	Kept       bool    // cancelled: what is reserved stays so
+	Kept       bool    // cancelled, closed: what is reserved stays so
 }
 
 // check refuses particulars that no fact can have. It is called for a pair that

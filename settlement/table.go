@@ -82,7 +82,7 @@ var table = map[Fact]rule{
 	},
 	Closed: {
 		from: []Status{DisputeReady},
-		to:   PartiallySettled, code: Approve, lifecycle: lift, money: free, reason: reasonPaidOlder,
+		to:   PartiallySettled, code: Approve, lifecycle: lift, money: freeUnlessKept, reason: reasonPaidOlder,
 	},
 	// As a cancel between attempts, but of a decision whose run has died: it will not be
 	// carried out, and a higher generation may begin anew.

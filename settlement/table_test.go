@@ -70,7 +70,7 @@ func TestEveryPairOfStandingAndFact(t *testing.T) {
 }
 
 // keeps are the facts that free what is reserved unless they say that it is kept.
-var keeps = map[Fact]bool{"cancelled": true}
+var keeps = map[Fact]bool{"cancelled": true, "closed": true}
 
 func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string, kept bool) {
 	t.Helper()

@@ -125,7 +125,8 @@ func (v *verdict) unknown(cases map[transaction]*trail, bound int) {
 }
 
 // reserved looks for money that is kept and that no list shows: of what is live, of the dead
-// letters, or of the cases, which alone shows it once the letter was purged or its fork cancelled.
+// letters, or of the cases, which alone shows it once the letter was purged, or closed though its
+// money was not moved, or its fork cancelled.
 func (v *verdict) reserved(ctx context.Context, service *postadjudication.Service, c *trail) error {
 	if c.Reserved == 0 {
 		return nil
@@ -136,6 +137,9 @@ func (v *verdict) reserved(ctx context.Context, service *postadjudication.Servic
 			return nil
 		}
 		listed = listed || r.Letter == background.LetterPurged || r.State == background.Cancelled && len(r.Parents) > 0
+	}
+	for _, r := range c.receipts {
+		listed = listed || r.p.LetterClosed && r.p.ReservationKept
 	}
 	if listed {
 		page, err := service.Cases(ctx, c.Tenant, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)

@@ -33,6 +33,11 @@ var people = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
 	},
 	{
+		Name:  "a finding that closes a letter frees nothing",
+		Edits: []Edit{{"postadjudication/family.go", "settlement.Event{Fact: settlement.Closed, Kept: true}", "settlement.Event{Fact: settlement.Closed}"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
+	},
+	{
 		Name:  "nothing is freed while its money is unknown",
 		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
