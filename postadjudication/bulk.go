@@ -130,6 +130,7 @@ type BulkFound struct {
 	Moved       int64  `json:"moved"` // minor units
 	Reference   string `json:"reference"`
 	OtherAmount bool   `json:"other_amount,omitempty"`
+	Lookup      bool   `json:"lookup,omitempty"` // the escrow service that the planner named answered so
 }
 
 // BulkProgress counts the items of a plan by what became of them. The counts add up to

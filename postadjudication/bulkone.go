@@ -19,12 +19,22 @@ func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.
 	if err != nil {
 		return Bulk{}, err
 	}
-	seen, err := s.found(ctx, tenant, id, f, "")
+	return s.planFinding(ctx, tenant, id, f, "")
+}
+
+// planFinding is PlanFinding of what a person found, or of what the escrow service that this
+// person named answered to a lookup.
+func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (Bulk, error) {
+	seen, err := s.found(ctx, tenant, id, f, looked)
 	if err != nil {
 		return Bulk{}, err
 	}
+	found := &BulkFound{Class: f.Class, Moved: f.Moved, Reference: clean(f.Reference, maxReference), OtherAmount: f.OtherAmount}
+	if looked != "" {
+		found.Lookup, found.OtherAmount = true, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+	}
 	return s.planGiven(ctx, postgres.Bulk{Tenant: tenant, Action: string(BulkFinding), Actor: f.Actor, Reason: f.Reason},
-		BulkAsked{Finding: &BulkFound{Class: f.Class, Moved: f.Moved, Reference: f.Reference, OtherAmount: f.OtherAmount}},
+		BulkAsked{Finding: found},
 		[]postgres.BulkItem{itemFor(1, seen, "")})
 }
 
@@ -58,6 +68,10 @@ func (w *bulkWork) find(ctx context.Context, i *postgres.BulkItem, as *asPlanned
 		return &FieldError{Field: "finding", Problem: "is missing in the plan"}
 	}
 	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
-	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, "", as)
+	var looked Class
+	if found.Lookup {
+		looked = found.Class
+	}
+	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, looked, as)
 	return err
 }

@@ -52,18 +52,23 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if f.Class != Executed {
 		return s.reconcile(ctx, tenant, id, f, "", nil)
 	}
+	return s.statedOrPlanned(ctx, tenant, id, f, "")
+}
+
+// statedOrPlanned records that money was moved, or plans it where that takes two people.
+func (s *Service) statedOrPlanned(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (CaseStatus, error) {
 	people, err := s.peopleFor(ctx, tenant)
 	if err != nil {
 		return CaseStatus{}, err
 	}
 	if people > 1 || access.Unattended(f.Actor) {
-		plan, err := s.PlanFinding(ctx, tenant, id, f)
+		plan, err := s.planFinding(ctx, tenant, id, f, looked)
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
 		}
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, "", &asPlanned{marks: marks{people: people}})
+	return s.reconcile(ctx, tenant, id, f, looked, &asPlanned{marks: marks{people: people}})
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
@@ -80,37 +85,60 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 // letter, or of a run that waits while money is unknown, and records its answer. It changes nothing when the answer is that
 // it can't tell, or when a call of the run is still out that could pay after all;
 // then it is a *RefusedError of GateReconcileFirst.
-func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (CaseStatus, error) {
+//
+// Where the actor is self-declared, as beside the database, the escrow service is the one that
+// the same person named: its answer that money was moved is worth their word, and takes two
+// people as in Reconcile.
+func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (_ CaseStatus, err error) {
 	if err := named("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
-	found, err := s.reconcileByLookup(ctx, tenant, id, actor, nil)
-	return found, s.noted(ctx, request{"lookup", id, actor, ""}, err)
-}
-
-func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {
-	if s.settlements.executor == nil {
-		return CaseStatus{}, ErrNoExecutor
-	}
-	seen, err := s.letter(ctx, tenant, id)
+	defer func() { err = s.noted(ctx, request{"lookup", id, actor, ""}, err) }()
+	found, err := s.answered(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
+	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
+		return s.reconcile(ctx, tenant, id, found, found.Class, nil)
+	}
+	found.Reason = "the escrow service that " + actor + " named was asked"
+	return s.statedOrPlanned(ctx, tenant, id, found, Executed)
+}
+
+// reconcileByLookup asks the escrow service of this process for a plan.
+func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {
+	found, err := s.answered(ctx, tenant, id, actor)
+	if err != nil {
+		return CaseStatus{}, err
+	}
+	return s.reconcile(ctx, tenant, id, found, found.Class, as)
+}
+
+// answered asks the escrow service about a run that a lookup can be of. It is a *RefusedError
+// when the answer decides nothing.
+func (s *Service) answered(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, error) {
+	if s.settlements.executor == nil {
+		return Finding{}, ErrNoExecutor
+	}
+	seen, err := s.letter(ctx, tenant, id)
+	if err != nil {
+		return Finding{}, err
+	}
 	if gate := reconcilable(seen); gate != "" {
-		return CaseStatus{}, refusedBy(gate, seen)
+		return Finding{}, refusedBy(gate, seen)
 	}
 	if err := bound(&seen.Run); err != nil {
 		no := refusedBy(GateRequestAltered, seen)
 		no.Because = err.Error()
-		return CaseStatus{}, no
+		return Finding{}, no
 	}
 	found := s.lookedUp(ctx, seen.Run, false)
 	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)
-		return CaseStatus{}, no
+		return Finding{}, no
 	}
-	return s.reconcile(ctx, tenant, id, Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, found.Class, as)
+	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, nil
 }
 
 // unclear tells why a lookup decides nothing.

@@ -29,7 +29,11 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
 	if f := b.Asked.Finding; f != nil {
-		rows = append(rows, []string{"finding", fmt.Sprintf("%s, %d moved in minor units, %s", f.Class, f.Moved, f.Reference)})
+		found := fmt.Sprintf("%s, %d moved in minor units, %s", f.Class, f.Moved, f.Reference)
+		if f.Lookup {
+			found += ", as the escrow service answered that the planner named"
+		}
+		rows = append(rows, []string{"finding", found})
 	}
 	if b.Asked.Reference != "" {
 		rows = append(rows, []string{"reference", b.Asked.Reference})

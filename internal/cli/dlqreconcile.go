@@ -24,7 +24,9 @@ the finding can be checked. While a call may still be on its way, "not_executed"
 refused unless --call-outstanding says that you know that it will not be executed.
 
 "executed" takes two people, unless the tenant takes one (recourse people): then it is
-planned, and the answer has the line that somebody else types (exit code 5).
+planned, and the answer has the line that somebody else types (exit code 5). So it is
+where --lookup beside the database says so: the escrow service is the one that you name.
+A server asks its own, and that takes one person.
 
 The escrow service is believed that something was executed at any time, and that nothing
 was only while it must still know the key: beside the database say --key-lifetime, as

@@ -38,6 +38,11 @@ var people = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
+		Name:  "beside the database a lookup of executed is planned first",
+		Edits: []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.Unattended(\"\") {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
+	},
+	{
 		Name:  "nothing is freed while its money is unknown",
 		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
