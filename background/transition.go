@@ -83,7 +83,7 @@ func (m Move) cancelWaiting(now Run) (Run, error) {
 }
 
 func (m Move) reconcile(now Run) (Run, error) {
-	late := now.Letter == LetterPurged && m.Result.Class == Executed // a fact about money, whenever it is found
+	late := now.ClosedUnpaid() && m.Result.Class == Executed // a fact about money, whenever it is found
 	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != m.Run.Attempt {
 		return now, ErrLostGuard // what was found says nothing of a call made since
 	}
@@ -91,14 +91,20 @@ func (m Move) reconcile(now Run) (Run, error) {
 	if m.Result.Class != Executed {
 		return now, nil
 	}
-	switch now.Letter {
-	case LetterOpen:
+	switch {
+	case now.Letter == LetterOpen:
 		now.Letter = LetterReconciled
-	case LetterPurged: // stays gone
-	default:
+	case now.State.Waiting():
 		now.State = Succeeded
-	}
+	} // what was closed stays so
 	return now, nil
+}
+
+// ClosedUnpaid reports whether a run was closed by people or by retention though no money of it
+// is known to have moved: it was cancelled, or its letter was purged, or closed without a payment.
+// That it was executed after all can be found out later.
+func (r *Run) ClosedUnpaid() bool {
+	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.State == Cancelled)
 }
 
 // learn takes what is known of the money into the run and the case. All attempts of

@@ -52,7 +52,7 @@ func TestApplyEveryStateWithEveryFact(t *testing.T) {
 		receipts.AttemptInterrupted: {Running: Scheduled},
 		receipts.DeadLettered:       {Running: DeadLettered, Pending: DeadLettered, Scheduled: DeadLettered},
 		receipts.Cancelled:          {Running: Cancelled, Pending: Cancelled, Scheduled: Cancelled},
-		receipts.Reconciled:         {Pending: Succeeded, Scheduled: Succeeded, DeadLettered: DeadLettered},
+		receipts.Reconciled:         {Pending: Succeeded, Scheduled: Succeeded, DeadLettered: DeadLettered, Cancelled: Cancelled},
 		receipts.AnsweredLate: {Pending: Pending, Scheduled: Scheduled, Running: Running, Succeeded: Succeeded,
 			DeadLettered: DeadLettered, Cancelled: Cancelled},
 	}

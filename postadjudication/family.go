@@ -97,7 +97,7 @@ func (f *family) record(ctx context.Context, m background.Move, as *asPlanned) (
 	var excess int64
 	for {
 		s, err := f.handlers.apply(ctx, f.journal, m, as.bind(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
-			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.Letter == background.LetterPurged {
+			if m.Fact == receipts.AnsweredLate || m.Fact == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(m, s, around)
 			} else {
 				ch, err = f.decide(m, s, around)

@@ -58,6 +58,66 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	r.sound()
 }
 
+// What was freed, or cancelled, was paid after all: two people state it, and the sums are right.
+func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
+	freed, older, forked := r.dead(1, lies), r.dead(2, lies), r.dead(3, lies)
+	for _, transaction := range []string{"txr_1", "txr_2"} {
+		if b := r.ran(r.mustPlanFree(withdrawn(transaction))); b.Progress.Done != 1 {
+			t.Fatalf("%+v", b.Progress)
+		}
+	}
+	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	higher := release(2)
+	higher.Generation = 2
+	waits := r.mustSubmit(higher)
+	fork, err := r.Fork(ctx, "acme", forked.Run, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cancel(fork); err != nil {
+		t.Fatal(err)
+	}
+	nothing := bankSays
+	nothing.Class, nothing.Moved = NotExecuted, 0
+	var no *RefusedError
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen {
+		t.Errorf("nothing to clear: %v", err)
+	}
+	for _, paid := range []Submitted{freed, older, fork} {
+		_, err := r.Service.Reconcile(ctx, "acme", paid.Run, bankSays)
+		if b := r.ran(r.secondPerson(err)); b.Progress.Done != 1 {
+			t.Errorf("%+v", b.Progress)
+		}
+		told := r.told(paid, receipts.Reconciled)
+		if len(told) == 0 || told[len(told)-1].Finding != string(Executed) || told[len(told)-1].PlannedBy != "user:ada" {
+			t.Errorf("%+v", told)
+		}
+	}
+	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || r.standing(freed) != background.LetterReconciled {
+		t.Errorf("freed: %+v", c)
+	}
+	if c := r.caseOf(release(3)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 {
+		t.Errorf("the fork: %+v", c)
+	}
+	if st := r.status(fork.Run); st.State != background.Cancelled {
+		t.Errorf("%+v", st)
+	}
+	// The newer decision would pay on top: its run is a letter that can't be forked.
+	if c, st := r.caseOf(higher), r.status(waits.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
+		t.Errorf("older: %+v, %+v", c, st)
+	}
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, bankSays); !errors.As(err, &no) || no.Gate != GateNotOpen {
+		t.Errorf("known already: %v", err)
+	}
+	r.sound()
+}
+
 // A finding can't be taken back: that it is of another amount must be meant.
 func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()

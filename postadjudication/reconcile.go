@@ -35,9 +35,9 @@ type Finding struct {
 // letter as reconciled and settles the case by the amount moved; NotExecuted clears
 // the unknown, so that the letter can be forked. Of a run that waits for its next attempt
 // while money is unknown, whatever it waits for, Executed ends it as succeeded, and
-// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged, a
-// finding that it was executed after all is recorded too, and settles the case; the
-// letter stays gone. It is a *RefusedError otherwise, and a *FieldError when the
+// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged, or
+// closed without a payment, as by PlanFree, and of a cancelled run, a finding that it was
+// executed after all is recorded too, and settles the case; what was closed stays so. It is a *RefusedError otherwise, and a *FieldError when the
 // finding makes no sense, of other_amount when it is of one and does not say so. That
 // nothing was executed is refused by GateCallOutstanding while a call may still be on its
 // way, unless the finding says that it knows.
@@ -72,7 +72,7 @@ func (s *Service) statedOrPlanned(ctx context.Context, tenant string, id backgro
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
-// open letter, or the last one, which was purged.
+// open letter, or the last one, which was closed.
 func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
 	seen, err := s.journal.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Service) found(ctx context.Context, tenant string, id background.RunID,
 	switch gate := reconcilable(seen); {
 	case err != nil:
 		return seen, err
-	case gate != "" && !(f.Class == Executed && purged(seen)):
+	case gate != "" && !(f.Class == Executed && closedUnpaid(seen)):
 		return seen, refusedBy(gate, seen)
 	case looked != "":
 		return seen, nil
@@ -272,9 +272,10 @@ func open(s postgres.Snapshot) Gate {
 	return ""
 }
 
-// purged reports whether a settlement's letter was purged.
-func purged(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && s.Run.Letter == background.LetterPurged
+// closedUnpaid reports whether a settlement's run was closed though no money of it is known to
+// have moved.
+func closedUnpaid(s postgres.Snapshot) bool {
+	return s.Case.Kind == postgres.KindSettlement && s.Run.ClosedUnpaid()
 }
 
 func refusedBy(g Gate, s postgres.Snapshot) *RefusedError {

@@ -225,7 +225,8 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 		if executed || e.Payload.LetterClosed {
 			run.Letter = LetterReconciled
 		}
-	case run.Letter == LetterPurged && executed: // it is found after all; the letter stays gone
+	case executed && run.Letter == LetterPurged: // it is found after all; what was closed stays so
+	case executed && run.Class != ClassExecuted && (run.Letter == LetterReconciled || run.State == StateCancelled): // likewise
 	default:
 		return errors.New("nothing to reconcile: " + run.standing())
 	}

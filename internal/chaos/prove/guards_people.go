@@ -38,6 +38,11 @@ var people = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
+		Name:  "what is closed takes the finding that it was paid after all",
+		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
+	},
+	{
 		Name:  "beside the database a lookup of executed is planned first",
 		Edits: []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.Unattended(\"\") {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
