@@ -54,20 +54,51 @@ func (a *asPlanned) file(decide deskDecision) deskDecision {
 }
 
 // whose tells who moved an item that is not as planned: errPlanStale when it was not
-// this plan, else the run that it made.
+// this plan, else the run that it made. Receipts that decide nothing move no item: when there
+// are only such, the item is guarded by the last of them from then on, and the error is errLeft.
 func (w *bulkWork) whose(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
-	r, found, err := w.journal.ReceiptAt(ctx, w.plan.Tenant, postgres.Place{Case: i.Case, Seq: i.Head.Seq + 1})
-	switch {
-	case err != nil:
-		return made, err
-	case !found:
-		return made, errPlanStale
+	for head := i.Head; ; {
+		since, err := w.journal.Trail(ctx, w.plan.Tenant, i.Case, postgres.Place{Case: i.Case, Seq: head.Seq}, sinceAtOnce)
+		if err != nil {
+			return made, err
+		}
+		for _, r := range since {
+			p, err := r.Payload()
+			switch {
+			case err != nil:
+				return made, err
+			case p.Bulk == w.plan.ID.String():
+				return p.NewRun, nil
+			case decides(r.Subtype, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
+				return made, errPlanStale
+			}
+			head = head.Next(r.Body)
+		}
+		if len(since) < sinceAtOnce {
+			if head == i.Head {
+				return made, errPlanStale
+			}
+			i.Head = head
+			return made, errLeft
+		}
 	}
-	p, err := r.Payload()
-	if err == nil && p.Bulk != w.plan.ID.String() {
-		err = errPlanStale
+}
+
+// sinceAtOnce is how many receipts since a plan was made are read at once.
+const sinceAtOnce = 100
+
+// decides reports whether a receipt tells of something that a plan of its case has to see: of
+// the run, its state and letter, its marks and holds, or of money. A refusal changes nothing,
+// whoever caused it; nor does an attempt of a run that waits before it and after it while its
+// money is unknown, for only of such a run is anything planned.
+func decides(s receipts.Subtype, p *receipts.Payload) bool {
+	switch s {
+	case receipts.Refused, receipts.OutOfBandChangeDetected, receipts.RetentionEnding, receipts.AttemptStarted:
+		return false
+	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+		return p.OutcomeClass != string(Unknown) || p.Lookup != ""
 	}
-	return p.NewRun, err
+	return true
 }
 
 // outcomeOf is the outcome that an error means; none when it must be tried again.

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -73,5 +74,9 @@ func (w *bulkWork) find(ctx context.Context, i *postgres.BulkItem, as *asPlanned
 		looked = found.Class
 	}
 	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, looked, as)
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Gate == GateRunning {
+		return errLeft // until its attempt has ended
+	}
 	return err
 }

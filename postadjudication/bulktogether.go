@@ -92,7 +92,9 @@ func (w *bulkWork) asItWas(ctx context.Context, wanted []*postgres.BulkItem) ([]
 			continue
 		}
 		made, err := w.whose(ctx, i)
-		i.NewRun, i.Outcome = made, outcomeOf(err)
+		if i.NewRun, i.Outcome = made, outcomeOf(err); errors.Is(err, errLeft) && f.Case.Head == i.Head && f.Run.Tenant == w.plan.Tenant {
+			same = append(same, f)
+		}
 	}
 	return same, items, nil
 }

@@ -18,7 +18,7 @@ const bulkChunk = 250
 // bulkWork is the work on one plan by the process that holds its lock. Nobody is kept
 // from an item by the lock alone. What an action does to a letter is guarded by the
 // head of its case as the plan has it, so that it is done at most once, and its first
-// receipt, the one after that head, names the plan. An item whose guard does not hold
+// receipt, the first one after that head that decides anything, names the plan. An item whose guard does not hold
 // was done by this plan if that receipt says so, and else moved by somebody else.
 type bulkWork struct {
 	*Service
@@ -208,7 +208,7 @@ func (w *bulkWork) settle(ctx context.Context) error {
 		switch {
 		case err == nil:
 			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
-		case !errors.Is(err, errPlanStale):
+		case !errors.Is(err, errPlanStale) && !errors.Is(err, errLeft):
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func (j *Journal) EachUnkept(ctx context.Context, tenant string, take func(Found
 }
 
 // miscountedSQL compares the counts of a tenant's bulk plans with their items, and the items
-// with the receipts of what the plan did: the first one behind the head that it was planned at.
+// with the receipts of what the plan did, behind the head that it was planned at.
 // An item that failed may turn out to be done, so that it is not compared with receipts.
 const miscountedSQL = `
 WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
@@ -139,9 +139,10 @@ SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says th
 UNION ALL
 SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' || i.position || ' is ' || coalesce(nullif(i.outcome, ''), 'pending') || ', and the receipts say ' ||
   CASE WHEN i.outcome = 'done' THEN 'that the plan did nothing' ELSE 'that it was done' END
-FROM b JOIN i ON i.bulk_id = b.id LEFT JOIN recourse.receipts e ON e.case_id = i.case_id AND e.seq = i.seq + 1
+FROM b JOIN i ON i.bulk_id = b.id
 WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.settled)
-  AND i.outcome <> 'failed' AND (i.outcome = 'done') <> (coalesce(e.body::json -> 'payload' ->> 'bulk', '') = i.bulk_id::text)`
+  AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
+  EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
 // EachMiscounted gives what is wrong with the items of a tenant's bulk plans.
 func (j *Journal) EachMiscounted(ctx context.Context, tenant string, take func(Found)) error {

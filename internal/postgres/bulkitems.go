@@ -146,19 +146,5 @@ func (j *Journal) RecordBulkItems(ctx context.Context, id uuid.UUID, items []Bul
 	return maybeUnavailable(err)
 }
 
-// ReceiptAt reads one receipt of a case; found is false when there is none yet.
-func (j *Journal) ReceiptAt(ctx context.Context, tenant string, at Place) (r receipts.Receipt, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
-	defer cancel()
-	var rows []receiptRow
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND seq = $3`, tenant, at.Case.String(), at.Seq); err != nil {
-		return r, false, unavailable(err)
-	}
-	if len(rows) == 0 {
-		return r, false, nil
-	}
-	return rows[0].receipt(), true, nil
-}
-
 // bulkBeat is how long a holder's question may take; slower, it is not sure to hold.
 const bulkBeat = 3 * time.Second

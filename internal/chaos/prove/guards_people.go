@@ -43,6 +43,11 @@ var people = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
 	},
 	{
+		Name:  "what is found of a case since its plan was made makes that stale",
+		Edits: []Edit{{"postadjudication/bulkguard.go", "	return true\n}\n", "	return false\n}\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
+	},
+	{
 		Name:  "beside the database a lookup of executed is planned first",
 		Edits: []Edit{{"postadjudication/reconcile.go", "if found.Class != Executed || !callerOf(ctx).SelfDeclared {", "if !access.Unattended(\"\") {"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
