@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -33,7 +34,7 @@ func (e *BulkStateError) Error() string {
 //
 // A plan that states or frees money, forks settlements or purges them takes two people: it is a
 // *SecondPersonError for who made it, by any key that they made or that made theirs, and for
-// programs. Without keys the actor has to be another than the plan's. See SetPeople.
+// programs, and leaves a receipt of that. Without keys the actor has to be another than the plan's. See SetPeople.
 func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string) (Bulk, error) {
 	return s.runBulk(ctx, tenant, id, hash, actor, nil)
 }
@@ -177,7 +178,9 @@ func (s *Service) moveBulk(ctx context.Context, tenant string, id uuid.UUID, act
 	var second *secondPerson
 	if errors.As(err, &second) {
 		plan, failed := s.bulk(ctx, second.plan)
-		return Bulk{}, errors.Join(&SecondPersonError{plan, second.because}, failed)
+		refused := &SecondPersonError{plan, second.because}
+		told := s.NoteRefusal(ctx, AccessRefusal{Tenant: tenant, Actor: actor, Action: string(access.BulkRun), Rule: refused.Code()})
+		return Bulk{}, errors.Join(refused, failed, told)
 	}
 	if err != nil {
 		return Bulk{}, err

@@ -19,6 +19,7 @@ type FreeRequest struct {
 	Tenant    string     // required
 	Filter    CaseFilter // which cases; only those that have something reserved are meant
 	All       bool       // all of them: required when the filter says nothing, refused else
+	Limit     int        // at most so many cases, the oldest, up to 1,000; when 0 more than 1,000 are refused
 	Actor     string     // required
 	Reason    string     // required
 	Reference string     // where it can be checked that nothing will be paid for them; required
@@ -30,7 +31,7 @@ type FreeRequest struct {
 // else; the plan runs by RunBulk. Each case it frees is review-needed then, its open letter is
 // closed as reconciled, and a higher generation may begin anew. A case is refused while a run of
 // it is live, while its money is unknown, while a call of it may be on its way, and while its
-// letter is held. More than 1,000 cases are a *FieldError of filter.
+// letter is held. More than 1,000 cases are a *FieldError of filter, unless a limit is given.
 func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	q.Filter.Reserved = true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
@@ -38,15 +39,22 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if selects == q.All {
 		errs = append(errs, &FieldError{Field: "filter", Problem: "must say which cases, or all must be given"})
 	}
+	if q.Limit < 0 || q.Limit > freeMost {
+		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", freeMost)})
+	}
 	if err := errors.Join(errs...); err != nil {
 		return Bulk{}, err
 	}
-	found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), background.CaseID{}, freeMost+1)
+	most := freeMost + 1
+	if q.Limit > 0 {
+		most = q.Limit
+	}
+	found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), background.CaseID{}, most)
 	if err != nil {
 		return Bulk{}, err
 	}
 	if len(found) > freeMost {
-		return Bulk{}, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it", freeMost)}
+		return Bulk{}, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", freeMost)}
 	}
 	ids := make([]background.RunID, len(found))
 	for i := range found {
@@ -65,7 +73,7 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 		items[i] = itemFor(int64(i+1), f.Snapshot, gate)
 	}
 	return s.planGiven(ctx, postgres.Bulk{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
-		BulkAsked{Cases: &q.Filter, All: q.All, Reference: q.Reference}, items)
+		BulkAsked{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 
 // freeable is the gate of freeing what a case has reserved, by the run that holds it.

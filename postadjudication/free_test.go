@@ -121,6 +121,35 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	r.sound()
 }
 
+// A limit takes the oldest cases. Who is refused to let the plan run leaves a receipt, by whatever
+// door.
+func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	ctx := context.Background()
+	letters := r.deadAll(1, 4, func(Call) Answer { return refused() })
+	q := withdrawn("")
+	q.All, q.Limit = true, 2
+	plan := r.mustPlanFree(q)
+	if plan.Items != 2 || plan.Asked.Limit != 2 {
+		t.Errorf("%+v", plan)
+	}
+	var second *SecondPersonError
+	if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:ada"); !errors.As(err, &second) {
+		t.Errorf("alone: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'refused_by' = 'second_person_required'`); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+	if b := r.ran(plan); b.Progress.Done != 2 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if got := r.standing(letters[2]); got != background.LetterOpen {
+		t.Errorf("the third letter is %s", got)
+	}
+	r.sound()
+}
+
 func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -128,6 +157,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 		"tenant": func(q *FreeRequest) { q.Tenant = "" }, "actor": func(q *FreeRequest) { q.Actor = "" }, "reason": func(q *FreeRequest) { q.Reason = " " },
 		"reference": func(q *FreeRequest) { q.Reference = "" }, "filter": func(q *FreeRequest) { q.Filter = CaseFilter{} },
 		"state": func(q *FreeRequest) { q.Filter.States = []string{"closed"} },
+		"limit": func(q *FreeRequest) { q.Limit = 1001 },
 	} {
 		q := withdrawn("txr_1")
 		spoil(&q)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,22 +164,13 @@ func (a *API) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOut
 	}
 	if in.Body.BreakGlass != "" {
 		b, err := a.service.RunBulkAlone(ctx, c.Tenant, id, in.Body.Hash, postadjudication.BreakGlass{Actor: c.Principal, Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
-		return &bulkOutput{b}, a.notAlone(ctx, c, err)
+		return &bulkOutput{b}, bulkRefused(err)
 	}
 	if in.Body.Reason != "" {
 		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan has its reason").with("reason", "is given with break_glass only")
 	}
 	b, err := a.service.RunBulk(ctx, c.Tenant, id, in.Body.Hash, c.Principal)
-	return &bulkOutput{b}, a.notAlone(ctx, c, err)
-}
-
-// notAlone leaves a receipt where who asks to let a plan run is the same person as who made it.
-func (a *API) notAlone(ctx context.Context, c Caller, err error) error {
-	var second *postadjudication.SecondPersonError
-	if !errors.As(err, &second) {
-		return bulkRefused(err)
-	}
-	return cmp.Or(a.tell(ctx, c, postadjudication.AccessRefusal{Action: string(access.BulkRun), Rule: second.Code()}), err)
+	return &bulkOutput{b}, bulkRefused(err)
 }
 
 func bulkID(text string) (uuid.UUID, error) {

@@ -39,6 +39,7 @@ type freeInput struct {
 		States      []string `json:"states,omitempty" doc:"Cases that stand at any of these" enum:"review-needed,partially-settled,dispute-ready"`
 		Transaction string   `json:"transaction_receipt_id,omitempty" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
 		All         bool     `json:"all,omitempty" doc:"All that have something reserved: in the place of the others"`
+		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"At most so many cases, the oldest; absent: all, of which there may be 1000"`
 		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
 		Reference   string   `json:"reference" minLength:"1" maxLength:"255" doc:"Where it can be checked that nothing will be paid for them"`
 	}
@@ -130,7 +131,7 @@ func caseFilter(states []string, reserved bool, transaction string) postadjudica
 
 func (a *API) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlanned, error) {
 	b, err := a.service.PlanFree(ctx, postadjudication.FreeRequest{
-		Tenant: c.Tenant, Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Actor: c.Principal, Reason: in.Body.Reason, Reference: in.Body.Reference,
+		Tenant: c.Tenant, Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Actor: c.Principal, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
 	return &bulkPlanned{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }

@@ -104,6 +104,7 @@ func (c *command) casesFree() *cobra.Command {
 	var which caseFlags
 	var reason, reference string
 	var all bool
+	var limit int
 	cmd := &cobra.Command{
 		Use: "free", Short: "Plan that what cases have reserved be freed", Args: exactly(),
 		Long: `Plan that what cases have reserved be freed whose money nothing will move any more, as
@@ -119,11 +120,13 @@ may begin anew.`,
 			switch selects := len(f.States) > 0 || f.Transaction != ""; {
 			case reference == "":
 				return usage(cmd, errors.New("--reference is missing: where it can be checked that nothing will be paid"))
+			case limit < 0 || limit > 1000:
+				return usage(cmd, errors.New("--limit must be 1 to 1000"))
 			case selects == all:
 				return usage(cmd, errors.New("--transaction, --state or --all is needed"))
 			}
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Reason: reason, Reference: reference})
+				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
 					return err
 				}
@@ -135,6 +138,7 @@ may begin anew.`,
 	o.bindActor(f)
 	which.bind(f)
 	f.BoolVar(&all, "all", false, "all cases that have something reserved")
+	f.IntVar(&limit, "limit", 0, "at most this many cases, the oldest, 1 to 1000; without it more than 1000 are refused")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
 	return cmd
@@ -172,7 +176,8 @@ func (s *server) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (
 		States      []string `json:"states,omitempty"`
 		Transaction string   `json:"transaction_receipt_id,omitempty"`
 		All         bool     `json:"all,omitempty"`
+		Limit       int      `json:"limit,omitempty"`
 		Reference   string   `json:"reference"`
-	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Reference}, &out)
+	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
 	return out, err
 }
