@@ -72,6 +72,13 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 	return journal, installed, nil
 }
 
+// TriggersOff names the triggers of the database that are not in force, each as
+// table.trigger: with them off, evidence and what it binds can be changed. A data-only
+// restore turns them off, and so does whoever owns the tables and wants to change something.
+func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
+	return s.journal.Unguarded(ctx)
+}
+
 // conditions watches what the database says of itself while a process works on it. A
 // schema that is newer than this program may mean anything: there is no statement by which
 // one version of it can tell that it may work on the tables of another. So such a process

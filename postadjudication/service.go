@@ -67,7 +67,8 @@ type Config struct {
 	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
 
 	// Unguarded opens also a database that does not refuse changes of evidence, as one that
-	// was restored without its triggers, or a standby: to audit it.
+	// was restored without its triggers, or a standby: to audit it, or to read. TriggersOff
+	// says what is not in force. It is not for what changes anything.
 	Unguarded bool
 
 	handledBy map[string]string // by which family whose letters are handled; see withHandlers

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 
@@ -36,6 +37,7 @@ func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Unguarded = !o.acts
 	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
 	k := &own{tenant: o.tenant, actor: o.actor}
 	if o.EscrowURL != "" {
@@ -53,6 +55,11 @@ func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	if k.Service, err = postadjudication.Open(ctx, config); err != nil {
 		k.closeEscrow()
 		return nil, err
+	}
+	if !o.acts {
+		if err := c.warnOfTriggers(ctx, k.Service); err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
 	}
 	return k, nil
 }

@@ -40,7 +40,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 			case actor == "" || reason == "":
 				return usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := c.look(cmd.Context(), o)
+			service, err := c.opened(cmd.Context(), o, (*app.Options).Look) // it writes, and refuses where c.look does not
 			if err != nil {
 				return err
 			}

@@ -31,3 +31,44 @@ func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	p.env[app.RedisVariable] = "redis://127.0.0.1:1" // named, but away: not asked
 	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "Redis is away", 0, "")
 }
+
+// A database whose triggers are off can be read, with a line that says so. What changes
+// anything refuses, also what needs no Redis.
+func TestWhatOnlyLooksReadsWhereTriggersAreOff(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	p.run(line, "submit", "-").wants(t, "submit", 0, "")
+	run := p.runOf("txr_1")
+	whole := p.run("", "receipts", "verify", "--tenant", "acme", "--json")
+	if v := whole.object(t); v["triggers_off"] != nil || strings.Contains(p.run("", "receipts", "verify", "--tenant", "acme").out, "not in force") {
+		t.Errorf("triggers that are in force are told to be off: %s", whole.out)
+	}
+	p.exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
+	for _, args := range []string{
+		"receipts list --tenant acme --transaction txr_1", "status txr_1 --tenant acme", "status " + run + " --tenant acme", "brake list --tenant acme", "brake history --tenant acme", "events --tenant acme", "cases list --tenant acme",
+		"keys list --tenant acme", "keys history --tenant acme", "policy list --tenant acme", "policy history --tenant acme", "people show --tenant acme", "people history --tenant acme", "access history --tenant acme",
+		"dlq list --tenant acme", "dlq stats --tenant acme", "dlq analyze --tenant acme", "dlq export - --tenant acme", "dlq bulk list --tenant acme", "dlq bulk history --tenant acme", "dlq rules list --tenant acme",
+	} {
+		got := p.run("", strings.Fields(args)...)
+		got.wants(t, args, 0, "")
+		if strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "warning: 2 triggers") || !strings.Contains(got.err, "(receipts.append_only, runs.never_changed)") || !strings.Contains(got.err, "receipts verify") {
+			t.Errorf("%s warns with %q", args, got.err)
+		}
+	}
+	p.run("", "dlq", "inspect", run, "--tenant", "acme").wants(t, "inspect what is no letter", 1, "no letter")
+	for _, args := range []string{
+		"cancel " + run + " --tenant acme --actor a --reason r", "dlq rebuild --tenant acme --actor a --reason r", "keys create --tenant acme --principal user:ada --roles auditor --actor root --reason r",
+		"policy set --tenant acme --max-attempts 4 --actor root --reason r", "brake pull --tenant acme --actor a --reason r", "dlq fork --all --yes --tenant acme --actor a --reason r", "people set 1 --tenant acme --actor root --reason r",
+	} {
+		p.run("", strings.Fields(args)...).wants(t, args, 4, "not in force")
+	}
+	p.run(another("txr_2"), "submit", "-").wants(t, "submit", 4, "not in force")
+	v := p.run("", "receipts", "verify", "--tenant", "acme", "--json")
+	v.wants(t, "verify", 0, "")
+	if off := v.object(t)["triggers_off"]; len(off.([]any)) != 2 || v.object(t)["ok"] != true {
+		t.Errorf("%s", v.out)
+	}
+	if people := p.run("", "receipts", "verify", "--tenant", "acme"); people.code != 0 || !strings.Contains(people.out, "2 triggers") || people.err != "" {
+		t.Errorf("%+v", people)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -115,9 +116,40 @@ func (c *command) open(ctx context.Context, o app.Options) (*postadjudication.Se
 	return c.opened(ctx, o, (*app.Options).Service)
 }
 
-// look opens a service that only looks.
+// look opens a service that only looks, also at a database whose triggers are not in force.
 func (c *command) look(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
-	return c.opened(ctx, o, (*app.Options).Look)
+	service, err := c.opened(ctx, o, unguarded)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.warnOfTriggers(ctx, service); err != nil {
+		return nil, errors.Join(err, service.Close())
+	}
+	return service, nil
+}
+
+// unguarded is for what only reads: what may have been changed can be read.
+func unguarded(o *app.Options) (postadjudication.Config, error) {
+	config, err := o.Look()
+	config.Unguarded = true
+	return config, err
+}
+
+// warnOfTriggers tells in one line of triggers that are not in force. It goes to standard
+// error, so that what is read stays as it is.
+func (c *command) warnOfTriggers(ctx context.Context, service *postadjudication.Service) error {
+	off, err := service.TriggersOff(ctx)
+	if err == nil && len(off) > 0 {
+		c.note("warning: " + triggersWarning(off))
+	}
+	return err
+}
+
+// triggersWarning says what triggers that are not in force mean to who reads. The order of
+// the commands matters: migrate takes away the trace that they were off.
+func triggersWarning(off []string) string {
+	return plural(len(off), "trigger") + " that keep evidence from being changed are not in force (" + strings.Join(off, ", ") +
+		"): what is read here may have been changed. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
 }
 
 func (c *command) opened(ctx context.Context, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,9 @@ type verification struct {
 	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
 
 	OnePerson []string `json:"people_1,omitempty"` // tenants whose money takes one person
+
+	// TriggersOff names what is not in force: a warning, for a data-only restore looks the same.
+	TriggersOff []string `json:"triggers_off,omitempty"`
 
 	Archive *postadjudication.ArchiveAudit `json:"archive,omitempty"` // with --archive
 }
@@ -106,11 +110,7 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	if err != nil {
 		return err
 	}
-	service, err := c.opened(ctx, a.options, func(o *app.Options) (postadjudication.Config, error) {
-		config, err := o.Look()
-		config.Unguarded = true // what may have been changed is what is looked for
-		return config, err
-	})
+	service, err := c.opened(ctx, a.options, unguarded) // what may have been changed is what is looked for
 	if err != nil {
 		return err
 	}
@@ -122,6 +122,9 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	v := verification{OK: audit.OK(), Cases: audit.Cases, Runs: audit.Runs, Receipts: audit.Receipts, Chains: audit.Chains,
 		Invariants: map[string]string{}, Breaks: audit.Breaks, InAll: audit.InAll, Archive: audit.Archive}
 	if v.OnePerson, err = onePerson(ctx, service, a.tenants()); err != nil {
+		return err
+	}
+	if v.TriggersOff, err = service.TriggersOff(ctx); err != nil {
 		return err
 	}
 	names := slices.Clone(postadjudication.Invariants)
@@ -219,6 +222,10 @@ func (v verification) show(s *screen.Screen, names []string) error {
 	}
 	for _, tenant := range v.OnePerson {
 		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
+	}
+	if len(v.TriggersOff) > 0 {
+		s.Text("Warning: %s that keep evidence from being changed are not in force (%s). A data-only restore turns them off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
+			plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	s.Title("Invariants")
 	var rows [][]string

@@ -76,15 +76,25 @@ func unguarded(ctx context.Context, q querier) ([]string, error) {
 	return out, nil
 }
 
+// Unguarded names the triggers that are not in force, each as table.trigger: those that
+// refuse changes of evidence, and others that are turned off.
+func (j *Journal) Unguarded(ctx context.Context) ([]string, error) {
+	off, err := unguarded(ctx, j.reads)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return off, nil
+}
+
 // Guarded is nil when the database refuses every change of evidence and of what it binds.
 // Else the error wraps ErrSchema and says in one line what to do.
 func (j *Journal) Guarded(ctx context.Context) error {
-	off, err := unguarded(ctx, j.reads)
+	off, err := j.Unguarded(ctx)
 	switch {
 	case err != nil:
-		return unavailable(err)
+		return err
 	case len(off) > 0:
-		return fmt.Errorf("%w: %d triggers are not in force, as after a data-only restore (%s); run: recourse migrate, then: recourse receipts verify", ErrSchema, len(off), strings.Join(off, ", "))
+		return fmt.Errorf("%w: %d triggers are not in force (%s), as after a data-only restore or where somebody turned them off to change evidence; run: recourse receipts verify, and once that was looked into: recourse migrate", ErrSchema, len(off), strings.Join(off, ", "))
 	}
 	return nil
 }
