@@ -53,6 +53,9 @@ type Audit struct {
 // AuditQuery says what is audited, and who is told how far that has got.
 type AuditQuery struct {
 	Tenants []string // everybody when there is none
+	// Case is the only one that is audited, of the one tenant, as AuditCase says; the zero
+	// value is all of them.
+	Case receipts.CaseID
 	// MaxRecoveries is how many workers a run may lose, as the processes that execute are
 	// configured; what this process is configured for when 0, any number when negative.
 	MaxRecoveries int
@@ -74,6 +77,12 @@ func (s *Service) Audit(ctx context.Context, tenants ...string) (*Audit, error) 
 func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
 	a, tenants := newAudit(), q.Tenants
 	a.maxRecoveries = cmp.Or(q.MaxRecoveries, s.recoveries)
+	if !q.Case.IsZero() {
+		if len(tenants) != 1 {
+			return nil, errors.New("postadjudication: AuditQuery.Case needs its one tenant")
+		}
+		return s.auditAlone(ctx, a.maxRecoveries, tenants[0], q.Case, q.Archive)
+	}
 	if len(tenants) == 0 {
 		var err error
 		if tenants, err = s.journal.Tenants(ctx); err != nil {
@@ -97,7 +106,7 @@ func (s *Service) AuditAll(ctx context.Context, q AuditQuery) (*Audit, error) {
 		}
 	}
 	tell("the order of events", a.Cases)
-	return a, s.auditOrder(ctx, a, tenants)
+	return a, s.auditOrder(ctx, a, tenants, len(q.Tenants) == 0)
 }
 
 // auditEvery is after how many cases progress is told.

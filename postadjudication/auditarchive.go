@@ -34,18 +34,25 @@ func ArchiveAt(path string) (Archive, error) {
 }
 
 // archiveCheck reads each archive file that receipts name, once for each digest that they
-// say of it. It keeps the names.
+// say of it. It keeps a digest of the names, and what was found wrong.
 type archiveCheck struct {
 	store Archive // nil: nothing is checked
-	seen  map[[sha256.Size]byte]bool
+	seen  map[[sha256.Size]byte]archived
 	found ArchiveAudit
 }
 
-func newArchiveCheck(store Archive) *archiveCheck {
-	return &archiveCheck{store: store, seen: map[[sha256.Size]byte]bool{}}
+// archived is what was found of a file.
+type archived struct {
+	wrong  string // empty: nothing
+	digest string // of what is there, where it is another than receipts say
 }
 
-// note takes in the receipts of a case.
+func newArchiveCheck(store Archive) *archiveCheck {
+	return &archiveCheck{store: store, seen: map[[sha256.Size]byte]archived{}}
+}
+
+// note takes in the receipts of a case. A file holds many letters, so that each receipt that
+// names it is a break of its own.
 func (c *archiveCheck) note(ctx context.Context, a *Audit, at site, rs []receipts.Receipt) error {
 	if c.store == nil {
 		return nil
@@ -58,36 +65,42 @@ func (c *archiveCheck) note(ctx context.Context, a *Audit, at site, rs []receipt
 		if err != nil {
 			continue // the chain and the fold say so
 		}
-		key := sha256.Sum256([]byte(p.Archive + "\x00" + p.ArchiveDigest))
-		if p.Archive == "" || c.seen[key] {
+		if p.Archive == "" {
 			continue
 		}
-		c.seen[key] = true
-		if err := c.compare(ctx, a, at.of(r.Run).at(r.Seq), p.Archive, p.ArchiveDigest); err != nil {
-			return err
+		key := sha256.Sum256([]byte(p.Archive + "\x00" + p.ArchiveDigest))
+		file, known := c.seen[key]
+		if !known {
+			if file, err = c.compare(ctx, p.Archive, p.ArchiveDigest); err != nil {
+				return err
+			}
+			c.seen[key] = file
+		}
+		if file.wrong != "" {
+			a.differ(InvariantArchive, at.of(r.Run).at(r.Seq), file.digest, p.ArchiveDigest, "%s, with the letter of run %s", file.wrong, r.Run)
 		}
 	}
 	return nil
 }
 
-func (c *archiveCheck) compare(ctx context.Context, a *Audit, at site, name, digest string) error {
+func (c *archiveCheck) compare(ctx context.Context, name, digest string) (file archived, err error) {
 	c.found.Files++
 	got, err := digestOfFile(ctx, c.store, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.found.Missing++
-		a.fail(InvariantArchive, at, "archive file %s is missing", name)
+		return archived{wrong: "archive file " + name + " is missing"}, nil
 	case err != nil:
-		return err
+		return archived{}, err
 	case digest == "":
 		c.found.WithoutDigest++
 	case got != digest:
 		c.found.Changed++
-		a.fail(InvariantArchive, at, "archive file %s is changed: its SHA-256 is %s, receipt %s says %s", name, got, at.receipt, digest)
+		return archived{"archive file " + name + " is changed: its SHA-256 is " + got + ", the receipt says " + digest, got}, nil
 	default:
 		c.found.Same++
 	}
-	return nil
+	return archived{}, nil
 }
 
 func digestOfFile(ctx context.Context, store Archive, name string) (digest string, err error) {

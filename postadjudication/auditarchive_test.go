@@ -76,6 +76,20 @@ func TestAChangedArchiveFileIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(ArchiveAudit{Files: 3, Same: 1, Changed: 1, Missing: 1}, files[0]+" is changed", files[1]+" is missing")
+	reader, err := ArchiveAt(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := k.AuditAll(ctx, AuditQuery{Archive: reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range all.Breaks {
+		one, err := k.AuditAll(ctx, AuditQuery{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
+		if err != nil || len(one.Breaks) != 1 || one.Breaks[0] != b || one.Archive.Files != 1 {
+			t.Errorf("one case: %+v, %v; want %+v", one, err, b)
+		}
+	}
 	if _, err := ArchiveAt(filepath.Join(folder, "none")); err == nil {
 		t.Error("a directory that is not there was taken for an archive")
 	}
@@ -96,7 +110,7 @@ func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 	purged := receipts.Draft{Run: receipts.RunID(newID()), Subtype: receipts.Purged, Actor: "user:ada", At: time.Unix(1_800_000_000, 0), Payload: receipts.Payload{Archive: "acme/old.jsonl.gz"}}
 	gone := purged
 	gone.Payload.Archive = "acme/gone.jsonl.gz"
-	trail, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), purged, purged, gone)
+	trail, _, err := receipts.Seal(kase, "acme", receipts.Genesis(kase), purged, purged, gone, gone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +118,7 @@ func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 	if err := c.note(ctx, a, site{tenant: "acme", kase: kase}, trail); err != nil {
 		t.Fatal(err)
 	}
-	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.found != want || len(a.Breaks) != 1 {
-		t.Errorf("%+v, %+v", c.found, a.Breaks)
+	if want := (ArchiveAudit{Files: 2, WithoutDigest: 1, Missing: 1}); c.found != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
+		t.Errorf("not every receipt that names a missing file is told: %+v, %+v", c.found, a.Breaks)
 	}
 }

@@ -13,6 +13,23 @@ import (
 // InvariantHeads is checked when heads are compared that were noted earlier.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
+// OthersHeads counts the cases of noted heads that are of other tenants, and names these.
+// One that is nowhere is not counted, and neither is one of which the tenant has anything:
+// those are for CompareHeads.
+func (s *Service) OthersHeads(ctx context.Context, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
+	of, err := s.journal.TenantsOf(ctx, slices.Collect(maps.Keys(expected)))
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, owners := range of {
+		if !slices.Contains(owners, tenant) {
+			cases, tenants = cases+1, append(tenants, owners...)
+		}
+	}
+	slices.Sort(tenants)
+	return cases, slices.Compact(tenants), nil
+}
+
 // CompareHeads holds heads that were noted earlier against the trails that an audit has
 // verified, and gives each that does not agree: also those of tenants that the audit was not
 // about. A trail may have grown, but must have passed through its noted head.

@@ -18,6 +18,8 @@ type Break struct {
 	Run       receipts.RunID  `json:"run_id,omitzero"`      // where it is about one
 	Receipt   string          `json:"receipt_id,omitempty"` // that is broken, or has no place of its own
 	What      string          `json:"what"`
+	Stored    string          `json:"stored,omitempty"`   // what is there, where that can be said
+	Expected  string          `json:"expected,omitempty"` // what the receipts say instead
 }
 
 // site says what a break is about, as far as that is known.
@@ -42,6 +44,11 @@ func (s site) at(seq int64) site {
 
 func (a *Audit) fail(invariant string, at site, format string, args ...any) {
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.kase, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...)})
+}
+
+// differ is fail where it can be said what is there, and what the receipts say instead.
+func (a *Audit) differ(invariant string, at site, stored, expected, format string, args ...any) {
+	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.kase, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...), Stored: stored, Expected: expected})
 }
 
 func (a *Audit) addBreak(b Break) {

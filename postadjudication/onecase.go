@@ -30,16 +30,24 @@ func (s *Service) CaseByID(ctx context.Context, tenant string, id background.Cas
 // list of letters shows them, and the sums of its escrow. Its places in the order of events
 // are not looked at. ErrNotFound when the tenant has none such.
 func (s *Service) AuditCase(ctx context.Context, tenant string, id background.CaseID) (*Audit, error) {
+	return s.auditAlone(ctx, s.recoveries, tenant, id, nil)
+}
+
+func (s *Service) auditAlone(ctx context.Context, maxRecoveries int, tenant string, id background.CaseID, store Archive) (*Audit, error) {
 	if tenant == "" {
 		return nil, ErrNotFound
 	}
+	files := newArchiveCheck(store)
 	runs, trail, err := s.journal.CaseAtOnce(ctx, tenant, id)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(runs) > 0:
-		a := auditCase(runs, trail, s.recoveries)
-		return a, s.auditAround(ctx, a, tenant, runs[0].Case, trail)
+		a := auditCase(runs, trail, maxRecoveries)
+		if store != nil {
+			a.Archive = &files.found
+		}
+		return a, errors.Join(s.auditAround(ctx, a, tenant, runs[0].Case, trail), files.note(ctx, a, site{tenant: tenant, kase: id}, trail))
 	}
 	o, found, err := s.journal.OperationsAtOnce(ctx, tenant, id)
 	switch {
@@ -49,6 +57,9 @@ func (s *Service) AuditCase(ctx context.Context, tenant string, id background.Ca
 		return nil, ErrNotFound
 	}
 	a := newAudit()
+	if store != nil {
+		a.Archive = &files.found
+	}
 	return a, s.auditRegister(ctx, a, tenant, o)
 }
 

@@ -222,12 +222,30 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	verify("--save-heads", heads).wants(t, "save again", 0, "")
-	p.run("", "receipts", "verify", "--tenant", "other", "--heads", heads).wants(t, "whole trails missing", 1, "broken")
+	p.run("", "receipts", "verify", "--tenant", "other", "--heads", heads).wants(t, "heads of another tenant", 2, "heads of 1 case of other tenants (acme): compare it by --all-tenants")
+	writeFile(t, heads+".none", "recourse heads 1\n")
+	verify("--heads", heads+".none").wants(t, "no heads", 2, "holds no heads")
+	const nowhere = "019a0000-0000-7000-8000-000000000000"
+	writeFile(t, heads+".nowhere", "recourse heads 1\n"+nowhere+" 3 "+strings.Repeat("A", 43)+"=\n")
+	verify("--heads", heads+".nowhere").wants(t, "the head of a case that is nowhere", 1, "broken")
+	verify("--heads", heads+".nowhere", "--transaction", "txr_1").wants(t, "no head of the case", 2, "holds no head of case")
+	one := verify("--heads", heads, "--transaction", "txr_1")
+	one.wants(t, "one case", 0, "")
+	if v := one.object(t); v["invariants"].(map[string]any)["the order of events has no gap and no stranger"] != "not checked for one case" || v["heads_compared"] != 1.0 {
+		t.Errorf("%v", v)
+	}
+	p.run(another("txr_2"), "submit", "-").wants(t, "submit another", 0, "")
+	if shown := p.run("", "receipts", "verify", "--tenant", "acme", "--heads", heads); shown.code != 0 || !strings.Contains(shown.out, "1 noted head compared, 1 trail without a noted head") {
+		t.Errorf("%+v", shown)
+	}
+	if shown := p.run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_1"); shown.code != 0 || !strings.Contains(shown.out, "not checked for one case") || !strings.Contains(shown.out, "No heads were compared") {
+		t.Errorf("%+v", shown)
+	}
 
 	p.exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `GRANT ALL ON recourse.receipts TO CURRENT_USER`)
 	sick := p.run("", "doctor", "--json")
 	sick.wants(t, "doctor", 1, "wrong")
-	if !strings.Contains(sick.out, "trigger is disabled") {
+	if !strings.Contains(sick.out, "receipts.append_only") {
 		t.Errorf("%s", sick.out)
 	}
 	p.exec(`DELETE FROM recourse.receipts WHERE seq = 2`)
@@ -243,7 +261,7 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 	if v := forged.object(t); v["ok"] != false || v["chains_verified"] != 0.0 {
 		t.Errorf("%v", v)
 	}
-	if _, err := os.Stat(heads + ".forged"); !os.IsNotExist(err) {
+	if _, err := os.Stat(heads + ".forged"); !os.IsNotExist(err) || !strings.Contains(forged.err, "no heads were noted") {
 		t.Errorf("heads of a broken trail were saved: %v", err)
 	}
 	if shown := p.run("", "receipts", "verify", "--all-tenants"); shown.code != 1 || !strings.Contains(shown.out, "BROKEN") {

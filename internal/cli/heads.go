@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -21,7 +24,21 @@ func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 	if err != nil {
 		return nil, &exit{exitUsage, fmt.Errorf("%s: %w", name, err)}
 	}
+	if len(heads) == 0 {
+		return nil, &exit{exitUsage, fmt.Errorf("%s holds no heads, so that nothing can be compared with it", name)}
+	}
 	return heads, nil
+}
+
+// checkHeads refuses heads of other tenants where one tenant is verified: all of them would
+// seem to be cut off. It does not pass over them, for what was moved to another tenant has
+// to show: it does where all tenants are compared.
+func checkHeads(ctx context.Context, service *postadjudication.Service, name, tenant string, heads map[receipts.CaseID]receipts.Head) error {
+	cases, tenants, err := service.OthersHeads(ctx, tenant, heads)
+	if err != nil || cases == 0 {
+		return err
+	}
+	return &exit{exitUsage, fmt.Errorf("%s holds heads of %s of other tenants (%s): compare it by --all-tenants", name, plural(cases, "case"), strings.Join(tenants, ", "))}
 }
 
 // writeHeads replaces a file at once, so that a crash leaves the old or the new.

@@ -24,7 +24,8 @@ type verification struct {
 	Receipts   int64                    `json:"receipts"`
 	Chains     int                      `json:"chains_verified"`
 	Expected   int                      `json:"heads_compared"`
-	Invariants map[string]string        `json:"invariants"` // name -> "ok" or the first thing that broke it
+	Unnoted    *int                     `json:"trails_without_head,omitempty"` // with --heads
+	Invariants map[string]string        `json:"invariants"`                    // name -> "ok", "not checked for one case", or the first thing that broke it
 	Breaks     []postadjudication.Break `json:"breaks"`
 	InAll      int                      `json:"breaks_in_all"` // also those that are not listed
 
@@ -55,7 +56,9 @@ func (c *command) receiptsVerify() *cobra.Command {
 everything that is broken. A chain that is cut off at its end still verifies by itself:
 keep its head elsewhere by --save-heads, and compare by --heads later. --case and
 --transaction check one case alone: its chain, its state, its escrow's sums and how the
-list of letters shows it. Exit code 1 when something is broken.`,
+list of letters shows it; the order of events is not checked then. Heads that were noted
+of all tenants are compared by --all-tenants. Exit code 1 when something is broken: then
+--save-heads notes nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(); err != nil {
 				return usage(cmd, err)
@@ -71,7 +74,7 @@ list of letters shows it. Exit code 1 when something is broken.`,
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier by --save-heads of the same tenant, or of all, to notice a missing tail")
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to note the heads in, when nothing is broken")
-	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names")
+	f.StringVar(&a.archive, "archive", "", "directory with the archive of dead letters: compare each file that a receipt names, or with --case that one of its receipts names")
 	f.IntVar(&a.maxRecoveries, "max-recoveries", postadjudication.DefaultMaxRecoveries, "how many lost workers the runs of these tenants may have, as the processes that execute are configured; -1: any number")
 	return cmd
 }
@@ -97,8 +100,6 @@ func (a *auditing) check() error {
 		return errors.New("name the case by one of --case and --transaction")
 	case a.one() && a.all:
 		return errors.New("a case is one tenant's: name it by --tenant")
-	case a.one() && a.archive != "":
-		return errors.New("--archive compares the files of all cases, so that it is not for one of them")
 	case a.one() && a.saveHeads != "":
 		return errors.New("--save-heads notes the heads of all cases, so that it is not for one of them")
 	}
@@ -115,6 +116,11 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
+	if a.heads != "" && !a.all && !a.one() {
+		if err := checkHeads(ctx, service, a.heads, a.tenant, expected); err != nil {
+			return err
+		}
+	}
 	audit, err := c.audit(ctx, service, a, expected)
 	if err != nil {
 		return err
@@ -134,15 +140,20 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	for _, name := range names {
 		v.Invariants[name] = audit.Verdict(name)
 	}
+	if a.one() {
+		v.Invariants[postadjudication.InvariantOrder] = notChecked
+	}
 	if a.heads != "" {
 		broken, err := service.CompareHeads(ctx, expected, audit)
 		if err != nil {
 			return err
 		}
-		v.heads(len(expected), broken)
+		v.heads(expected, audit.Heads, broken)
 		names = append(names, postadjudication.InvariantHeads)
 	}
-	if v.OK && a.saveHeads != "" {
+	if a.saveHeads != "" && !v.OK {
+		c.note("Something is broken, so that no heads were noted: " + a.saveHeads + " was not written.")
+	} else if a.saveHeads != "" {
 		if err := writeHeads(a.saveHeads, audit.Heads); err != nil {
 			return err
 		}
@@ -163,25 +174,28 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 
 // audit checks what is asked for. Of noted heads, it leaves those of the case that is.
 func (c *command) audit(ctx context.Context, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
+	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
+	if a.archive != "" {
+		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
+			return nil, &exit{exitUsage, err}
+		}
+	}
 	if a.one() {
 		l := listing{tenant: a.tenant, transaction: a.transaction, kase: a.kase}
 		kase, _, err := l.resolve(ctx, service)
 		if err != nil {
 			return nil, missing(err, a.tenant, l.name())
 		}
-		for other := range expected {
-			if other != kase {
-				delete(expected, other)
+		if head, noted := expected[kase]; a.heads != "" {
+			if !noted {
+				return nil, &exit{exitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, kase)}
 			}
+			clear(expected)
+			expected[kase] = head
 		}
-		audit, err := service.AuditCase(ctx, a.tenant, kase)
+		q.Case = kase
+		audit, err := service.AuditAll(ctx, q)
 		return audit, missing(err, a.tenant, l.name())
-	}
-	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
-	if a.archive != "" {
-		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
-			return nil, &exit{exitUsage, err}
-		}
 	}
 	bar := &screen.Stages{}
 	if !c.json {
@@ -192,9 +206,19 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 	return audit, errors.Join(err, bar.End())
 }
 
-// heads adds what comparing noted heads has found.
-func (v *verification) heads(compared int, broken []postadjudication.Break) {
-	v.Expected, v.Invariants[postadjudication.InvariantHeads] = compared, "ok"
+// notChecked is what is said of the order of events where one case is checked alone.
+const notChecked = "not checked for one case"
+
+// heads adds what comparing noted heads with those that are there has found.
+func (v *verification) heads(noted, there map[receipts.CaseID]receipts.Head, broken []postadjudication.Break) {
+	v.Expected, v.Invariants[postadjudication.InvariantHeads] = len(noted), "ok"
+	unnoted := 0
+	for kase := range there {
+		if _, ok := noted[kase]; !ok {
+			unnoted++
+		}
+	}
+	v.Unnoted = &unnoted
 	if len(broken) == 0 {
 		return
 	}
@@ -227,14 +251,22 @@ func (v verification) show(s *screen.Screen, names []string) error {
 		s.Text("Warning: %s that keep evidence from being changed are not in force (%s). A data-only restore turns them off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
 			plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
+	if v.Unnoted != nil {
+		s.Text("Heads: %s compared, %s without a noted head.", plural(v.Expected, "noted head"), plural(*v.Unnoted, "trail"))
+	} else {
+		s.Text("No heads were compared: a chain that was computed anew, and a cut end whose case was set back, can be noticed only by heads that were noted before (--heads).")
+	}
 	s.Title("Invariants")
 	var rows [][]string
 	for _, name := range names {
-		verdict := s.Good("ok")
-		if v.Invariants[name] != "ok" {
-			verdict = s.Bad("BROKEN")
+		switch v.Invariants[name] {
+		case "ok":
+			rows = append(rows, []string{s.Good("ok"), name})
+		case notChecked:
+			rows = append(rows, []string{"-", name + ": " + notChecked})
+		default:
+			rows = append(rows, []string{s.Bad("BROKEN"), name})
 		}
-		rows = append(rows, []string{verdict, name})
 	}
 	s.Table([]screen.Column{{Name: ""}, {Name: "Invariant", Wraps: true}}, rows)
 	for _, name := range names {

@@ -44,12 +44,15 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	p.run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_9").wants(t, "no such case", 1, "tenant acme has no transaction txr_9")
-	for _, args := range [][]string{{"--case", kase, "--transaction", "txr_1"}, {"--case", kase, "--save-heads", "x"}, {"--case", kase, "--archive", "x"}, {"--archive", "/no/such/directory"}} {
+	for _, args := range [][]string{{"--case", kase, "--transaction", "txr_1"}, {"--case", kase, "--save-heads", "x"}, {"--case", kase, "--archive", "/no/such/directory"}, {"--archive", "/no/such/directory"}} {
 		p.run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).wants(t, strings.Join(args, " "), 2, "")
 	}
 	p.run("", "receipts", "verify", "--all-tenants", "--case", kase).wants(t, "whose case", 2, "one tenant's")
-	if v := p.run("", "receipts", "verify", "--tenant", "acme", "--archive", t.TempDir(), "--json").object(t); v["archive"].(map[string]any)["files"] != 0.0 {
-		t.Errorf("%v", v)
+	for _, of := range [][]string{nil, {"--case", kase}} {
+		args := append([]string{"receipts", "verify", "--tenant", "acme", "--archive", t.TempDir(), "--json"}, of...)
+		if v := p.run("", args...).object(t); v["archive"].(map[string]any)["files"] != 0.0 {
+			t.Errorf("%v", v)
+		}
 	}
 }
 

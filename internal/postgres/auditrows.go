@@ -54,6 +54,25 @@ func (j *Journal) CountCases(ctx context.Context, tenants []string) (n int, err 
 	return n, maybeUnavailable(err)
 }
 
+// TenantsOf gives the tenants that have some of these cases, or their first receipts, by case.
+func (j *Journal) TenantsOf(ctx context.Context, ids []receipts.CaseID) (map[receipts.CaseID][]string, error) {
+	words := make(pq.StringArray, len(ids))
+	for i, id := range ids {
+		words[i] = id.String()
+	}
+	out := map[receipts.CaseID][]string{}
+	err := j.eachRow(ctx, func(rows *sql.Rows) error {
+		var kase uuid.UUID
+		var tenant string
+		if err := rows.Scan(&kase, &tenant); err != nil {
+			return err
+		}
+		out[receipts.CaseID(kase)] = append(out[receipts.CaseID(kase)], tenant)
+		return nil
+	}, `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`, words)
+	return out, err
+}
+
 // only is a parameter that selects one case, or none of them in particular.
 func only(id receipts.CaseID) *string {
 	if id.IsZero() {

@@ -87,21 +87,22 @@ func (j *Journal) EachMisplaced(ctx context.Context, tenant string, take func(at
 			return err
 		}
 		at := Place{receipts.CaseID(kase), seq}
-		id := receipts.Receipt{Case: at.Case, Seq: seq}.ID()
 		switch {
 		case subtype == "":
-			take(at, fmt.Sprintf("the order of events tells of receipt %s, and there is none", id))
+			take(at, fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq))
 		case early:
-			take(at, fmt.Sprintf("receipt %s (%s) comes before an earlier one of its case in the order of events", id, subtype))
+			take(at, fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype))
+		case times == 0:
+			take(at, fmt.Sprintf("receipt %d (%s) has no place in the order of events", seq, subtype))
 		default:
-			take(at, fmt.Sprintf("receipt %s (%s) has %d places in the order of events", id, subtype, times))
+			take(at, fmt.Sprintf("receipt %d (%s) has %d places in the order of events", seq, subtype, times))
 		}
 		return nil
 	}, misplacedSQL, tenant)
 }
 
-const gapSQL = `SELECT last FROM (SELECT last, last - cardinality(seqs) - lag(last, 1, 0::bigint) OVER (ORDER BY last) AS gap FROM recourse.event_log) g
-WHERE gap <> 0 ORDER BY last`
+const gapSQL = `SELECT before + 1, first - 1 FROM (SELECT last, last - cardinality(seqs) + 1 AS first, lag(last, 1, 0::bigint) OVER (ORDER BY last) AS before FROM recourse.event_log) g
+WHERE first <> before + 1 ORDER BY last`
 
 // aheadSQL finds a projection that claims to have taken in what there is not: it would pass
 // over what comes.
@@ -113,15 +114,15 @@ func (j *Journal) EachAhead(ctx context.Context, take func(Found)) error {
 	return j.eachFound(ctx, take, aheadSQL)
 }
 
-// EachGap gives the places in the order of events before which numbers are missing or
-// given twice.
-func (j *Journal) EachGap(ctx context.Context, take func(at int64)) error {
+// EachGap gives the numbers from one to another that are missing in the order of events, or
+// where these are in the wrong order, the numbers between that are given twice.
+func (j *Journal) EachGap(ctx context.Context, take func(from, to int64)) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
-		var at int64
-		if err := rows.Scan(&at); err != nil {
+		var from, to int64
+		if err := rows.Scan(&from, &to); err != nil {
 			return err
 		}
-		take(at)
+		take(from, to)
 		return nil
 	}, gapSQL)
 }

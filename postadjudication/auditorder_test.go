@@ -1,0 +1,56 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// What is missing in the order of events is told by its numbers. Where one tenant is
+// audited, that they are shared; of a tenant that is not there nothing is missing.
+func TestAGapInTheOrderOfEventsIsToldByItsNumbers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom)
+	ctx := context.Background()
+	for n := 1; n <= 3; n++ {
+		r.mustSubmit(release(n))
+		if err := r.DrainEvents(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Tamper(t, r.db, `DELETE FROM recourse.event_log WHERE last = 2`)
+	told := func(want bool, word string, tenants ...string) {
+		t.Helper()
+		a, err := r.Audit(ctx, tenants...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, b := range a.Breaks {
+			found = found || strings.Contains(b.What, word)
+		}
+		if found != want || a.OK() == want {
+			t.Errorf("%q of %v: %t, want %t: %+v", word, tenants, found, want, a.Breaks)
+		}
+	}
+	told(true, "number 2 is missing in the order of events; numbers are shared by all tenants", "acme")
+	told(true, "receipt 1 (submitted) has no place in the order of events")
+	told(false, "missing", "nobody")
+}
+
+func TestNumbersThatAreMissingOrGivenTwice(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		from, to int64
+		words    string
+	}{
+		{1213, 1220, "numbers 1213 to 1220 are missing in the order of events"}, {7, 7, "number 7 is missing in the order of events"},
+		{8, 6, "number 7 is given twice in the order of events"}, {10, 6, "numbers 7 to 9 are given twice in the order of events"},
+	} {
+		if words := gapWords(c.from, c.to); words != c.words {
+			t.Errorf("from %d to %d: %q, want %q", c.from, c.to, words, c.words)
+		}
+	}
+}
