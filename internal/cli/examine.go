@@ -14,11 +14,12 @@ func (c *command) doctor() *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: exactly(),
-		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Exit
-code 1 when something is wrong; hints don't count.`,
+		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Without
+a Redis it checks Postgres alone, and says so. Exit code 1 when something is wrong; hints
+don't count.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.FromEnvironment(c.Getenv)
-			config, err := o.Service()
+			config, err := o.Look()
 			if err != nil {
 				return err
 			}

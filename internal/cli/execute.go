@@ -8,7 +8,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lib/pq"
 	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/doctor"
 )
 
 // Streams are what a command reads and writes.
@@ -57,6 +60,9 @@ type command struct {
 // the answer.
 func (c *command) complain(err error, code int, asJSON bool) {
 	line := oneLine(err)
+	if errors.Is(err, pq.ErrSSLNotSupported) {
+		line += "; " + doctor.WithoutTLS
+	}
 	if line != "" {
 		if _, werr := fmt.Fprintf(c.Err, "recourse: %s\n", line); werr != nil {
 			return // nobody reads what goes wrong here

@@ -54,7 +54,7 @@ func unreachable(err error) bool {
 	var name *net.DNSError
 	var refused *pq.Error
 	switch {
-	case errors.As(err, &network), errors.As(err, &name), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+	case errors.As(err, &network), errors.As(err, &name), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, pq.ErrSSLNotSupported):
 		return true
 	case errors.As(err, &refused):
 		// Connections, authorisation, a database that is not there, a server that

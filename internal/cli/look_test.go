@@ -27,7 +27,9 @@ func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	p.run("", "status", "txr_2", "--tenant", "acme").wants(t, "what was not submitted", 1, "txr_2")
 	p.run("", "brake", "pull", "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "brake pull", 2, app.RedisVariable)
 	p.run("", "dlq", "fork", "--all", "--yes", "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "dlq fork", 2, app.RedisVariable)
-	p.run("", "doctor").wants(t, "doctor", 2, app.RedisVariable)
+	if got := p.run("", "doctor"); got.code == 2 || !strings.Contains(got.out, "not named, and not checked") {
+		t.Errorf("doctor without a Redis: %+v", got)
+	}
 	p.env[app.RedisVariable] = "redis://127.0.0.1:1" // named, but away: not asked
 	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "Redis is away", 0, "")
 }
@@ -63,6 +65,11 @@ func TestWhatOnlyLooksReadsWhereTriggersAreOff(t *testing.T) {
 		p.run("", strings.Fields(args)...).wants(t, args, 4, "not in force")
 	}
 	p.run(another("txr_2"), "submit", "-").wants(t, "submit", 4, "not in force")
+	sick := p.run("", "doctor")
+	sick.wants(t, "doctor", 1, "wrong")
+	if strings.Count(sick.out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.out), " "), "recourse receipts verify, and once that was looked into recourse migrate") {
+		t.Errorf("%s", sick.out)
+	}
 	v := p.run("", "receipts", "verify", "--tenant", "acme", "--json")
 	v.wants(t, "verify", 0, "")
 	if off := v.object(t)["triggers_off"]; len(off.([]any)) != 2 || v.object(t)["ok"] != true {

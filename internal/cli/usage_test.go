@@ -117,3 +117,13 @@ func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
 	p := &place{t: t}
 	p.run("", "receipts", "verify", "--tenant", "t", "--heads", name).wants(t, "heads", 2, "line 1")
 }
+
+// A server without TLS is told what to do, as one that can't be reached.
+func TestAServerWithoutTLSIsToldHowToBeReached(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))
+	p.run("", "receipts", "verify", "--all-tenants").wants(t, "verify", 3, "sslmode=disable")
+	if got := p.run("", "doctor"); got.code != 1 || !strings.Contains(got.out, "sslmode=disable") {
+		t.Errorf("%+v", got)
+	}
+}

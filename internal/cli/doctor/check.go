@@ -46,12 +46,16 @@ func Healthy(checks []Check) bool {
 	return true
 }
 
-// Examine looks at both servers. What can't be looked at is a check that is wrong,
-// so there is no error. That there is no schema comes before what it would hold.
+// Examine looks at both servers, or where no Redis is named at Postgres alone. What can't
+// be looked at is a check that is wrong, so there is no error. That there is no schema comes
+// before what it would hold.
 func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	checks := examinePostgres(ctx, databaseURL)
 	if checks[0].Verdict == Fine {
 		checks = slices.Insert(checks, 1, examineSchema(ctx, databaseURL, redis)...)
+	}
+	if redis == nil {
+		return append(checks, hint("Redis", "not named, and not checked", "name it by --redis or RECOURSE_REDIS_URL, where it is to be checked"))
 	}
 	return append(checks, examineRedis(ctx, redis)...)
 }
@@ -60,7 +64,15 @@ func Examine(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) 
 // asks what it can't read and whether the Redis is its own.
 func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisConnOpt) []Check {
 	const name, server = "schema version", "server"
-	service, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: databaseURL, Redis: redis})
+	config := postadjudication.Config{DatabaseURL: databaseURL, Redis: redis}
+	service, err := postadjudication.Open(ctx, config)
+	triggers := fine(kept, "triggers in force")
+	if errors.Is(err, postadjudication.ErrSchema) { // it may be the triggers alone: then the rest can be looked at
+		config.Unguarded = true
+		if reads, off := withTriggersOff(ctx, config); reads != nil {
+			service, err, triggers = reads, nil, off
+		}
+	}
 	switch {
 	case errors.Is(err, postadjudication.ErrSchema):
 		return []Check{named(name, err, postadjudication.ErrSchema)}
@@ -69,11 +81,33 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), readable(ctx, service), served(ctx, service), onePerson(ctx, service), own(ctx, service)}
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, readable(ctx, service), served(ctx, service), onePerson(ctx, service)}
+	if redis != nil {
+		checks = append(checks, own(ctx, service))
+	}
 	if err := service.Close(); err != nil {
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
 	return checks
+}
+
+const kept = "receipts append-only"
+
+// withTriggersOff opens a database of which nothing else is wrong than that triggers are not in
+// force, and gives the check that says so; nil where it is something else. That they are off
+// may be the trace of tampering, which migrate takes away.
+func withTriggersOff(ctx context.Context, config postadjudication.Config) (*postadjudication.Service, Check) {
+	service, err := postadjudication.Open(ctx, config)
+	if err != nil {
+		return nil, Check{} // told as the guarded opening tells it
+	}
+	off, err := service.TriggersOff(ctx)
+	if err != nil || len(off) == 0 {
+		_ = service.Close() // what is wrong is told by the opening before
+		return nil, Check{}
+	}
+	return service, wrong(kept, fmt.Sprintf("%d triggers are not in force: %s. A data-only restore turns them off, and so does who means to change evidence", len(off), strings.Join(off, ", ")),
+		"recourse receipts verify, and once that was looked into recourse migrate")
 }
 
 // served asks for runs that wait where no process works.

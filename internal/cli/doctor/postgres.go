@@ -3,14 +3,19 @@ package doctor
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
-	_ "github.com/lib/pq" // the driver
+	"github.com/lib/pq" // also the driver
 
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
+
+// WithoutTLS is what to do about a server that offers no TLS where the URL asks for it, as
+// one does that says nothing of sslmode.
+const WithoutTLS = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL"
 
 const (
 	oldestPostgres = 150000 // in the form of server_version_num
@@ -31,7 +36,10 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	if err == nil {
 		err = db.PingContext(ctx)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, pq.ErrSSLNotSupported):
+		return []Check{wrong(name, err.Error(), WithoutTLS)}
+	case err != nil:
 		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and lets this host in")}
 	}
 	defer func() {
@@ -42,9 +50,6 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	p := patient{ctx, db}
 	checks = []Check{
 		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.replication(), p.clock(),
-	}
-	if p.hasSchema() { // else that is what is wrong
-		checks = append(checks, p.appendOnly(), p.guarded())
 	}
 	return checks
 }
@@ -86,13 +91,6 @@ func (p patient) durable(setting string, good ...string) Check {
 	return wrong(setting, value, fmt.Sprintf("set %s = on: a crash may lose what was committed", setting))
 }
 
-// hasSchema reports whether there is anything of ours. What can't be asked is told by the
-// checks that ask for it.
-func (p patient) hasSchema() bool {
-	there, err := p.ask(`SELECT (to_regclass('recourse.receipts') IS NOT NULL)::text`)
-	return err != nil || there == "true"
-}
-
 // replication says what the promises hold on: one server, or a commit that a standby has.
 func (p patient) replication() Check {
 	const name = "replication"
@@ -111,40 +109,6 @@ func (p patient) replication() Check {
 		return hint(name, "synchronous, and no standby is there: each commit waits for one", "start the standby that synchronous_standby_names names")
 	}
 	return fine(name, "synchronous, standbys: "+standbys)
-}
-
-// appendOnly asks the catalogue; nothing is tried on real receipts.
-func (p patient) appendOnly() Check {
-	const name = "receipts append-only"
-	state, err := p.ask(`SELECT coalesce((SELECT t.tgenabled::text FROM pg_trigger t
-		WHERE t.tgrelid = to_regclass('recourse.receipts') AND t.tgname = 'append_only'), '')`)
-	switch {
-	case err != nil:
-		return wrong(name, err.Error(), "check the server's log")
-	case state == "":
-		return wrong(name, "the trigger is not there", "recourse migrate, then receipts verify")
-	case state == "D":
-		return wrong(name, "the trigger is disabled", "recourse migrate, then receipts verify")
-	case state != "A":
-		return wrong(name, "a session can turn the trigger off, as after a data-only restore", "recourse migrate, then receipts verify")
-	}
-	return fine(name, "trigger in force")
-}
-
-// guarded names the other triggers that refuse changes and are not in force in every
-// session. Those that are not there at all are found when the schema is looked at.
-func (p patient) guarded() Check {
-	const name = "what receipts bind is kept"
-	off, err := p.ask(`SELECT coalesce(string_agg(c.relname || '.' || t.tgname, ', ' ORDER BY c.relname, t.tgname), '') FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
-		JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'recourse' AND f.proname LIKE 'refuse\_%' AND t.tgenabled <> 'A'`)
-	switch {
-	case err != nil:
-		return wrong(name, err.Error(), "check the server's log")
-	case off != "":
-		return wrong(name, "not in force: "+off, "recourse migrate, then receipts verify")
-	}
-	return fine(name, "triggers in force")
 }
 
 func (p patient) clock() Check {
