@@ -147,7 +147,7 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			handOver(t, p)
 			badDay(t, o, repair)
 			laterOn(t, o, archive)
-			for transaction, told := range map[string]string{"txr_5": "found executed, moved 12500", "txr_6": "found not_executed, moved 0", "txr_1": "fork of"} {
+			for transaction, told := range map[string]string{"txr_5": "found executed, moved", "txr_6": "found not_executed", "txr_1": "fork of"} {
 				if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.code != 0 || !strings.Contains(list.out, told) {
 					t.Errorf("%s: %s", transaction, list.out)
 				}
@@ -155,6 +155,20 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
 		})
 	}
+}
+
+// foundPaid asks the escrow service of a letter that it was paid for. Beside the database it is
+// the operator who names the service, and somebody else has to believe it.
+func (o *operator) foundPaid(run string) {
+	o.t.Helper()
+	if o.server != "" {
+		o.did("operator", "reconcile", run, "--lookup")
+		return
+	}
+	asked := o.dlq("operator", "reconcile", run, "--lookup", "--json")
+	asked.wants(o.t, "a lookup of what was paid", 5, "somebody else")
+	plan := asked.object(o.t)["plan"].(map[string]any)
+	o.did("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
 }
 
 func handOver(t *testing.T, p *place) {
@@ -201,9 +215,8 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	repair()
 	o.did("operator", "fork", runs["1"], "--reason", "the account is open again")
 	o.settled("txr_1")
-	if kase := o.did("operator", "reconcile", runs["5"], "--lookup"); kase["settlement_progression_status"] != "settled" {
-		t.Errorf("%v", kase)
-	}
+	o.foundPaid(runs["5"])
+	o.settled("txr_5")
 	if kase := o.did("operator", "reconcile", runs["6"], "--lookup"); kase["settlement_progression_status"] != "dispute-ready" || kase["unknown_open"] != 0.0 {
 		t.Errorf("%v", kase)
 	}

@@ -255,8 +255,11 @@ func particulars(r receipts.Receipt, p receipts.Payload, currency string) string
 	case r.Subtype == receipts.Submitted && !p.ParentRun.IsZero():
 		return "fork of " + p.ParentRun.String()
 	case r.Subtype == receipts.Reconciled:
-		why := strings.TrimSpace(p.Reason + " " + p.FindingReference)
-		return strings.TrimSuffix(fmt.Sprintf("found %s, moved %s: %s", p.Finding, money(p.Moved), why), ": ")
+		found := "found " + p.Finding
+		if p.Moved > 0 {
+			found += ", moved " + money(p.Moved)
+		}
+		return strings.TrimSuffix(found+": "+strings.TrimSpace(p.Reason+" "+p.FindingReference), ": ")
 	case r.Subtype == receipts.Submitted:
 		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
 	case p.RefusedBy != "":
