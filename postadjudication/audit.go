@@ -305,7 +305,7 @@ func auditSettlement(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.
 		return
 	}
 	if state != c.State {
-		a.fail(InvariantFold, at, "case %s: stored %+v, receipts say %+v", c.ID, c.State, state)
+		a.fail(InvariantFold, at, "case %s: %s", c.ID, settlementDiffers(c.State, state))
 	}
 	for _, s := range runs {
 		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
@@ -345,11 +345,8 @@ func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) 
 	}
 	for _, s := range runs {
 		r, told := s.Run, h.Runs[s.Run.ID]
-		if told.State != string(r.State) || told.Letter != string(r.Letter) || told.Attempts != r.Attempt ||
-			told.BudgetSpent != r.BudgetSpent || told.Recoveries != r.Recoveries || told.Class != string(r.Class) {
-			a.fail(InvariantFold, at.of(r.ID), "run %s: stored %s/%s/%d/%d/%d/%s, the receipts say %s/%s/%d/%d/%d/%s", r.ID,
-				r.State, r.Letter, r.Attempt, r.BudgetSpent, r.Recoveries, r.Class,
-				told.State, told.Letter, told.Attempts, told.BudgetSpent, told.Recoveries, told.Class)
+		if d := runDiffers(r, told); len(d) > 0 {
+			a.fail(InvariantFold, at.of(r.ID), "run %s: %s", r.ID, d)
 		}
 		auditCalls(a, at.of(r.ID), r, told)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {

@@ -1,13 +1,16 @@
 package postadjudication
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // said is what the receipts of a case say of the columns that decide, or that a list
@@ -110,8 +113,40 @@ type differences []string
 
 func (d *differences) compare(what string, stored, said any) {
 	if stored != said {
-		*d = append(*d, fmt.Sprintf("stored %s %v, the receipts say %v", what, stored, said))
+		*d = append(*d, fmt.Sprintf("stored %s %s, the receipts say %s", what, orNothing(stored), orNothing(said)))
 	}
+}
+
+// orNothing words a value; one that is empty would leave a hole in the sentence.
+func orNothing(value any) string { return cmp.Or(fmt.Sprint(value), "nothing") }
+
+func (d differences) String() string { return strings.Join(d, "; ") }
+
+// settlementDiffers compares what is stored of a case's settlement with the fold of its receipts.
+func settlementDiffers(stored, said settlement.State) (d differences) {
+	d.compare("adjudication", stored.Adjudication, said.Adjudication)
+	d.compare("progression", stored.Progression, said.Progression)
+	d.compare("reason code", stored.ReasonCode, said.ReasonCode)
+	d.compare("reason", stored.Reason, said.Reason)
+	d.compare("dispute lifecycle", stored.Lifecycle, said.Lifecycle)
+	d.compare("generation", stored.Generation, said.Generation)
+	d.compare("asked", stored.Asked, said.Asked)
+	d.compare("moved", stored.Moved, said.Moved)
+	d.compare("reserved", stored.Reserved, said.Reserved)
+	d.compare("released", stored.Released, said.Released)
+	d.compare("refunded", stored.Refunded, said.Refunded)
+	return d
+}
+
+// runDiffers compares what is stored of a run's progress with what its receipts tell.
+func runDiffers(stored background.Run, said receipts.RunHistory) (d differences) {
+	d.compare("state", string(stored.State), said.State)
+	d.compare("letter", string(stored.Letter), said.Letter)
+	d.compare("attempts", stored.Attempt, said.Attempts)
+	d.compare("attempts that spent budget", stored.BudgetSpent, said.BudgetSpent)
+	d.compare("lost workers", stored.Recoveries, said.Recoveries)
+	d.compare("class", string(stored.Class), said.Class)
+	return d
 }
 
 // times are compared to the microsecond, as they are stored.
