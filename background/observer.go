@@ -65,6 +65,9 @@ func (o *observer) run(ctx context.Context) {
 }
 
 func (o *observer) look(ctx context.Context) error {
+	if errors.Is(o.m.unsuitable(), ErrOtherLedger) {
+		return nil
+	}
 	sessions, err := o.m.cfg.Ledger.Sessions(ctx)
 	if err != nil {
 		return err

@@ -16,6 +16,11 @@ import (
 // says in one line why, and what to do.
 var ErrRedis = errors.New("unsuitable Redis")
 
+// ErrOtherLedger means that another ledger stands in the place of the one that this process began
+// with. Config.Barred says so. The process makes itself known to that one no more, and recovers
+// nothing of it: whom its executors ask may know nothing of its runs.
+var ErrOtherLedger = errors.New("it is another database")
+
 var errRedisCluster = fmt.Errorf("%w: it is a Cluster, of which a redis:// URL reaches one node: name it as redis-cluster://host:6379", ErrRedis)
 
 // ownerKey holds the identity of the database whose notifications a Redis carries.

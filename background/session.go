@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -114,6 +115,9 @@ func (s *session) known() bool {
 }
 
 func (s *session) enlist(ctx context.Context) {
+	if errors.Is(s.m.unsuitable(), ErrOtherLedger) {
+		return
+	}
 	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker}
 	if err := s.m.cfg.Ledger.Enlist(ctx, next); err != nil {
 		s.m.log.Warn("this process can't make itself known yet", zap.Error(err))

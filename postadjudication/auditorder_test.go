@@ -40,6 +40,29 @@ func TestAGapInTheOrderOfEventsIsToldByItsNumbers(t *testing.T) {
 	told(false, "missing", "nobody")
 }
 
+// A tenant of whom nothing is left but the places of its receipts is audited with all tenants.
+func TestATenantThatIsGoneWholeIsNoticedByItsPlaces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom)
+	ctx := context.Background()
+	r.mustSubmit(release(1))
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var gone []string
+	for _, table := range []string{"receipts", "runs", "operations", "cases", "escrows"} {
+		gone = append(gone, "DELETE FROM recourse."+table)
+	}
+	testkit.Tamper(t, r.db, gone...)
+	a, err := r.Audit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := a.Verdict(InvariantOrder); !strings.Contains(said, "and there is none") {
+		t.Errorf("%q: %+v", said, a.Breaks)
+	}
+}
+
 func TestNumbersThatAreMissingOrGivenTwice(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

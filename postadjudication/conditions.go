@@ -1,6 +1,7 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 		}
 	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.Unguarded {
-		installed, err = journal.Install(ctx, "")
+		installed, err = journal.Install(ctx)
 	}
 	if err != nil {
 		journal.Close()
@@ -82,7 +83,8 @@ func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
 // conditions watches what the database says of itself while a process works on it. A
 // schema that is newer than this program may mean anything: there is no statement by which
 // one version of it can tell that it may work on the tables of another. So such a process
-// claims nothing more, and does nothing else that decides, until it is replaced.
+// claims nothing more, and does nothing else that decides, until it is replaced. So does one
+// that finds another database in the place of its own.
 type conditions struct {
 	journal *postgres.Journal
 	id      string // of the database that was opened; empty where nothing is executed
@@ -114,7 +116,8 @@ func (c *conditions) failover() *Failover {
 	return over
 }
 
-// run watches until ctx ends. outdated is called once when the schema is newer.
+// run watches until ctx ends. outdated is called once when the schema is newer, or the database
+// another one.
 func (c *conditions) run(ctx context.Context, outdated func()) {
 	tick := time.NewTicker(conditionsEvery)
 	defer tick.Stop()
@@ -129,15 +132,15 @@ func (c *conditions) run(ctx context.Context, outdated func()) {
 }
 
 func (c *conditions) look(ctx context.Context, outdated func()) {
-	if errors.Is(c.err(), ErrSchema) {
-		return // for good
+	if forGood(c.err()) {
+		return
 	}
 	found, err := c.journal.Installation(ctx)
 	if err != nil {
 		return // whoever asks whether this process is ready asks the database as well
 	}
 	if err = found.Suitable(); err == nil {
-		err = c.same(ctx, found)
+		err = c.same(found)
 	}
 	if err == nil && time.Since(c.pooled) >= poolingEvery {
 		c.pooled = time.Now()
@@ -148,7 +151,7 @@ func (c *conditions) look(ctx context.Context, outdated func()) {
 		err = c.err() // until it is looked for again
 	}
 	c.become(err)
-	if errors.Is(err, ErrSchema) {
+	if forGood(err) {
 		outdated()
 		return
 	}
@@ -158,25 +161,19 @@ func (c *conditions) look(ctx context.Context, outdated func()) {
 }
 
 // same is nil when the database is the one that was opened. One that has lost its identity, as
-// by a restore of an older copy, is given it again: its Redis and the other processes know it
-// by that.
-func (c *conditions) same(ctx context.Context, found postgres.Installation) error {
-	if c.id == "" {
+// by a restore of an older copy, is another one: what this process knows may not be in it.
+func (c *conditions) same(found postgres.Installation) error {
+	if c.id == "" || found.ID == c.id {
 		return nil
 	}
-	if found.ID == "" {
-		again, err := c.journal.Install(ctx, c.id)
-		if err != nil {
-			c.log.Warn("the database was not given its identity again yet", zap.Error(err))
-			return nil
-		}
-		c.log.Error("the database had lost its identity, as by a restore of an older copy, and has it again", zap.String("installation", again.ID))
-		found = again
-	}
-	if found.ID != c.id {
-		return fmt.Errorf("%w: it is another database (%s) than the one that was opened (%s): start this process again when that is meant", ErrUnsuitable, found.ID, c.id)
-	}
-	return nil
+	return fmt.Errorf("%w: %w (%s) than the one that was opened (%s): when that is meant, start this process again",
+		ErrUnsuitable, background.ErrOtherLedger, cmp.Or(found.ID, "which has no identity yet"), c.id)
+}
+
+// forGood reports whether nothing is claimed any more, and nothing else decided, until the
+// process is started again.
+func forGood(err error) bool {
+	return errors.Is(err, ErrSchema) || errors.Is(err, background.ErrOtherLedger)
 }
 
 func (c *conditions) become(err error) {

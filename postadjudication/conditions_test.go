@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -42,45 +44,47 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	}
 }
 
-// A database that lost its identity, as by a restore of an older copy, has it again from a
-// process that knows it; where another one stands in its place, nothing is claimed.
+// Where another database stands in the place of the one that was opened, or one that has lost
+// its identity, nothing is claimed, looked up or decided, and nobody is made known.
 func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
-	r.mustRing(r.mustSubmit(release(1)))
-	r.atRest()
-	var id string
-	if err := r.db.QueryRow(`DELETE FROM recourse.installation RETURNING id`).Scan(&id); err != nil {
-		t.Fatal(err)
+	for name, change := range map[string]string{
+		"another one":        `UPDATE recourse.installation SET id = gen_random_uuid()`,
+		"one that forgot it": `DELETE FROM recourse.installation`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *Config) { c.Lookups = LookupRule{} })
+			var asked atomic.Int64
+			r.escrow.lookup = func(Call) Answer { asked.Add(1); return noAnswer() }
+			r.work()
+			r.deadAll(1, 2, func(Call) Answer { return noAnswer() })
+			if _, err := r.db.Exec(change); err != nil {
+				t.Fatal(err)
+			}
+			r.untilTrue("it is not ready, and says why", func() bool {
+				err := r.Healthy(context.Background())
+				return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
+			})
+			calls, lookups := r.escrow.totalCalls(), asked.Load()
+			if _, err := r.db.Exec(`DELETE FROM recourse.sessions`); err != nil { // its own is not there
+				t.Fatal(err)
+			}
+			lost := background.Session{ID: uuid.New(), Worker: "lost"}
+			if err := r.journal.Enlist(context.Background(), lost); err != nil {
+				t.Fatal(err)
+			}
+			r.mustRing(r.mustSubmit(release(3)))
+			began := time.Now()
+			r.untilTrue("a lost process would be found", func() bool { return time.Since(began) > 5*time.Second })
+			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been asked when it was found
+				t.Errorf("%d calls and %d lookups, were %d and %d", r.escrow.totalCalls(), asked.Load(), calls, lookups)
+			}
+			if n := r.count(`SELECT count(*) FROM recourse.sessions WHERE worker <> 'lost' OR lost`); n != 0 {
+				t.Errorf("%d sessions were made known or buried", n)
+			}
+		})
 	}
-	r.until("it has its identity again", `SELECT EXISTS (SELECT FROM recourse.installation WHERE id = $1)`, id)
-	r.mustRing(r.mustSubmit(release(2)))
-	r.atRest()
-	if calls := r.escrow.totalCalls(); calls != 2 {
-		t.Errorf("%d calls", calls)
-	}
-
-	if _, err := r.db.Exec(`UPDATE recourse.installation SET id = gen_random_uuid()`); err != nil {
-		t.Fatal(err)
-	}
-	r.untilTrue("it is not ready, and says why", func() bool {
-		err := r.Healthy(context.Background())
-		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
-	})
-	r.mustRing(r.mustSubmit(release(3)))
-	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
-	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
-	if calls := r.escrow.totalCalls(); calls != 2 {
-		t.Errorf("%d calls", calls)
-	}
-	if _, err := r.db.Exec(`UPDATE recourse.installation SET id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
-	r.atRest()
-	if calls := r.escrow.totalCalls(); calls != 3 {
-		t.Errorf("%d calls once it is the same again", calls)
-	}
-	r.sound()
 }
 
 // A standby takes no writes: nothing is opened on it but to audit. Once it is promoted it

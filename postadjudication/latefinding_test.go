@@ -64,7 +64,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	r := newRig(t).work()
 	ctx := context.Background()
 	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	freed, older, forked := r.dead(1, lies), r.dead(2, lies), r.dead(3, lies)
+	freed, older, forked, superseded := r.dead(1, lies), r.dead(2, lies), r.dead(3, lies), r.dead(4, lies)
 	for _, transaction := range []string{"txr_1", "txr_2"} {
 		if b := r.ran(r.mustPlanFree(withdrawn(transaction))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
@@ -76,6 +76,9 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	higher := release(2)
 	higher.Generation = 2
 	waits := r.mustSubmit(higher)
+	instead := release(4)
+	instead.Generation = 2
+	waitsToo := r.mustSubmit(instead)
 	fork, err := r.Fork(ctx, "acme", forked.Run, again)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &no) || no.Gate != GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
 	}
-	for _, paid := range []Submitted{freed, older, fork} {
+	for _, paid := range []Submitted{freed, older, fork, superseded} {
 		_, err := r.Service.Reconcile(ctx, "acme", paid.Run, bankSays)
 		if b := r.ran(r.secondPerson(err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
@@ -109,8 +112,13 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	// The newer decision would pay on top: its run is a letter that can't be forked.
-	if c, st := r.caseOf(higher), r.status(waits.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
-		t.Errorf("older: %+v, %+v", c, st)
+	for _, newer := range []struct {
+		of  Adjudication
+		run Submitted
+	}{{higher, waits}, {instead, waitsToo}} {
+		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
+			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
+		}
 	}
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, bankSays); !errors.As(err, &no) || no.Gate != GateNotOpen {
 		t.Errorf("known already: %v", err)
@@ -124,7 +132,11 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	r := newRig(t).work()
 	ctx := context.Background()
 	open := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
-	for _, letter := range []Submitted{open, r.purgedThoughPaid(2, 400)} {
+	freed := r.dead(3, func(c Call) Answer { r.escrow.pay(c, 400); return refused() })
+	if b := r.ran(r.mustPlanFree(withdrawn("txr_3"))); b.Progress.Done != 1 {
+		t.Fatalf("%+v", b.Progress)
+	}
+	for _, letter := range []Submitted{open, r.purgedThoughPaid(2, 400), freed} {
 		part := bankSays
 		part.Moved = 400
 		var field *FieldError

@@ -167,10 +167,15 @@ func (f Finding) validate() error {
 }
 
 // fits refuses a payment of another amount than is left to be moved, unless that is
-// meant. When nothing is left, the finding is of what is known already.
-func (f Finding) fits(s *settlement.State) error {
+// meant: of a decision that a higher generation has replaced, all that it asked for. When
+// nothing is left, or the run is known to be paid, the finding is of what is known already.
+func (f Finding) fits(seen *postgres.Snapshot) error {
+	s := &seen.Case.State
 	left := s.Asked - s.Moved
-	if f.Class != Executed || f.Moved == left || f.OtherAmount || s.Reserved == 0 {
+	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
+		left = t.Amount
+	}
+	if f.Class != Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == Executed {
 		return nil
 	}
 	return &FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true where %d was moved and %d was left to be moved", f.Moved, left)}
@@ -206,7 +211,7 @@ func (s *Service) found(ctx context.Context, tenant string, id background.RunID,
 	case looked != "":
 		return seen, nil
 	}
-	if err := f.fits(&seen.Case.State); err != nil {
+	if err := f.fits(&seen); err != nil {
 		return seen, err
 	}
 	return seen, s.settled(ctx, seen, f)

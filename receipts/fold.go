@@ -226,7 +226,7 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 			run.Letter = LetterReconciled
 		}
 	case executed && run.Letter == LetterPurged: // it is found after all; what was closed stays so
-	case executed && run.Class != ClassExecuted && (run.Letter == LetterReconciled || run.State == StateCancelled): // likewise
+	case executed && run.Class != ClassExecuted && (run.Letter == LetterReconciled || run.Letter == LetterSuperseded || run.State == StateCancelled): // likewise
 	default:
 		return errors.New("nothing to reconcile: " + run.standing())
 	}

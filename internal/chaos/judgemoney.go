@@ -146,7 +146,7 @@ func (v *verdict) reserved(ctx context.Context, service *postadjudication.Servic
 		if err != nil {
 			return err
 		}
-		if len(page.Cases) == 1 && page.Cases[0].Case == c.Case && page.Cases[0].Reserved == c.Reserved {
+		if len(page.Cases) == 1 && page.Cases[0].Case == c.Case && page.Cases[0].Reserved == c.Reserved && page.Cases[0].WaitsFor != "" {
 			return nil
 		}
 	}

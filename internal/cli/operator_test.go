@@ -147,7 +147,7 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			handOver(t, p)
 			badDay(t, o, repair)
 			laterOn(t, o, archive)
-			for transaction, told := range map[string]string{"txr_5": "found executed, moved", "txr_6": "found not_executed", "txr_1": "fork of"} {
+			for transaction, told := range map[string]string{"txr_5": "found executed, moved 125.00", "txr_6": "found not_executed", "txr_1": "fork of"} {
 				if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.code != 0 || !strings.Contains(list.out, told) {
 					t.Errorf("%s: %s", transaction, list.out)
 				}

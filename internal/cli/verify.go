@@ -151,9 +151,15 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		v.heads(expected, audit.Heads, broken)
 		names = append(names, postadjudication.InvariantHeads)
 	}
-	if a.saveHeads != "" && !v.OK {
+	nothing := audit.Receipts == 0 && !a.all && v.OK
+	v.OK = v.OK && !nothing // of a tenant of whom everything was removed there is nothing either
+	switch {
+	case a.saveHeads == "":
+	case !v.OK:
 		c.note("Something is broken, so that no heads were noted: " + a.saveHeads + " was not written.")
-	} else if a.saveHeads != "" {
+	case len(v.TriggersOff) > 0:
+		c.note("Triggers are off, so that no heads were noted: " + a.saveHeads + " was not written.")
+	default:
 		if err := writeHeads(a.saveHeads, audit.Heads); err != nil {
 			return err
 		}
@@ -162,14 +168,14 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		err = c.answer(v)
 	} else {
 		err = v.show(screen.New(c.Out), names)
-		if audit.Receipts == 0 && !a.all {
-			c.note("There is nothing of a tenant " + a.tenant + ": is that its name?")
-		}
 	}
-	if err == nil && !v.OK {
-		err = errBroken
+	switch {
+	case err != nil || v.OK:
+		return err
+	case nothing:
+		return fmt.Errorf("there is nothing of a tenant %s: is that its name?", a.tenant)
 	}
-	return err
+	return errBroken
 }
 
 // audit checks what is asked for. Of noted heads, it leaves those of the case that is.

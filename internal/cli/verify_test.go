@@ -48,6 +48,11 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 		p.run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).wants(t, strings.Join(args, " "), 2, "")
 	}
 	p.run("", "receipts", "verify", "--all-tenants", "--case", kase).wants(t, "whose case", 2, "one tenant's")
+	none := p.run("", "receipts", "verify", "--tenant", "nobody", "--json")
+	none.wants(t, "a tenant of whom there is nothing", 1, "nothing of a tenant nobody")
+	if v := none.object(t); v["ok"] != false {
+		t.Errorf("%v", v)
+	}
 	for _, of := range [][]string{nil, {"--case", kase}} {
 		args := append([]string{"receipts", "verify", "--tenant", "acme", "--archive", t.TempDir(), "--json"}, of...)
 		if v := p.run("", args...).object(t); v["archive"].(map[string]any)["files"] != 0.0 {

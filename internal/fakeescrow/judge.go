@@ -80,7 +80,8 @@ type Wrong struct {
 	Effect
 }
 
-// Why an effect is wrong. The first that applies is told.
+// Why an effect is wrong. The first that applies is told, and BothWays only where no other does:
+// that alone may have been decided, for the rest of a payment.
 const (
 	SameKey      = "its operation key was paid before"
 	OverAsked    = "it moves more than was asked for, or in another currency"
@@ -124,12 +125,12 @@ func wrongs(effects []Effect) (out []Wrong) {
 			why = OverAsked
 		default:
 			for _, b := range before[t] {
-				if why = conflict(b, e); why != "" {
-					break
+				if found := conflict(b, e); found != "" && (why == "" || why == BothWays) {
+					why = found
 				}
 			}
 		}
-		if why == "" && h.moved > h.held.Minor && h.held.Minor > 0 {
+		if (why == "" || why == BothWays) && h.moved > h.held.Minor && h.held.Minor > 0 {
 			why = OverHeld
 		}
 		if why != "" {

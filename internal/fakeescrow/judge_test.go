@@ -28,15 +28,18 @@ func TestTheJudgeCountsEachEffectThatIsOneTooMany(t *testing.T) {
 		effects []Effect
 		want    []string
 	}{
-		"nothing":                              {nil, nil},
-		"once":                                 {[]Effect{a}, nil},
-		"two transactions":                     {[]Effect{a, paid("b", "2", "refund", 1, 10, 10)}, nil},
-		"two tenants":                          {[]Effect{a, foreign}, nil},
-		"a part, then a higher generation":     {[]Effect{part, paid("b", "1", "release", 2, 5, 5)}, nil},
-		"one key twice":                        {[]Effect{a, a}, []string{SameKey}},
-		"one key three times":                  {[]Effect{part, part, part}, []string{SameKey, SameKey}},
-		"one key for two transactions":         {[]Effect{a, paid("a", "2", "release", 1, 10, 10)}, []string{SameKey}},
-		"both ways":                            {[]Effect{part, paid("b", "1", "refund", 2, 5, 5)}, []string{BothWays}},
+		"nothing":                          {nil, nil},
+		"once":                             {[]Effect{a}, nil},
+		"two transactions":                 {[]Effect{a, paid("b", "2", "refund", 1, 10, 10)}, nil},
+		"two tenants":                      {[]Effect{a, foreign}, nil},
+		"a part, then a higher generation": {[]Effect{part, paid("b", "1", "release", 2, 5, 5)}, nil},
+		"one key twice":                    {[]Effect{a, a}, []string{SameKey}},
+		"one key three times":              {[]Effect{part, part, part}, []string{SameKey, SameKey}},
+		"one key for two transactions":     {[]Effect{a, paid("a", "2", "release", 1, 10, 10)}, []string{SameKey}},
+		"both ways":                        {[]Effect{part, paid("b", "1", "refund", 2, 5, 5)}, []string{BothWays}},
+		"the rest the other way, twice":    {[]Effect{part, paid("b", "1", "refund", 2, 5, 5), paid("c", "1", "refund", 2, 5, 5)}, []string{BothWays, SameDecision}},
+		"more than is held, the other way": {[]Effect{
+			elsewhere(paid("a", "1", "release", 1, 30, 15), "s"), elsewhere(paid("b", "1", "refund", 2, 30, 30), "s")}, []string{OverHeld}},
 		"one generation under two keys":        {[]Effect{part, paid("b", "1", "release", 1, 10, 5)}, []string{SameDecision}},
 		"again after it was paid in full":      {[]Effect{a, paid("b", "1", "release", 2, 10, 10)}, []string{PaidInFull}},
 		"a part, in full, and again":           {[]Effect{part, paid("b", "1", "release", 2, 5, 5), paid("c", "1", "release", 3, 5, 5)}, []string{PaidInFull}},

@@ -220,7 +220,7 @@ func TestWhateverIsAskedUnderANewKeyIsPaidAndCounted(t *testing.T) {
 			t.Errorf("key %d: %+v", i, a)
 		}
 	}
-	want = []string{BothWays, SameDecision}
+	want = []string{OverHeld, SameDecision}
 	var got []string
 	for _, w := range s.Wrongs() {
 		got = append(got, w.Why)

@@ -41,10 +41,9 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 	return i, nil
 }
 
-// Install gives the database its identity, unless it has one, and reads it. The identity is a
-// new one when id is empty.
-func (j *Journal) Install(ctx context.Context, id string) (Installation, error) {
-	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation (id) VALUES (coalesce(nullif($1, '')::uuid, gen_random_uuid())) ON CONFLICT DO NOTHING`, id); err != nil {
+// Install gives the database its identity, unless it has one, and reads it.
+func (j *Journal) Install(ctx context.Context) (Installation, error) {
+	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
 		return Installation{}, unavailable(err)
 	}
 	return j.Installation(ctx)

@@ -145,7 +145,7 @@ func (j *Journal) Tenants(ctx context.Context) ([]string, error) {
 	var out []string
 	err := j.reads.SelectContext(ctx, &out, `
 SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
-ORDER BY tenant`)
+UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox ORDER BY tenant`)
 	return out, err
 }
 

@@ -39,7 +39,7 @@ var people = []Guard{
 	},
 	{
 		Name:  "what is closed takes the finding that it was paid after all",
-		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
+		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
 	},
 	{
