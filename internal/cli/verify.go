@@ -153,16 +153,8 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	}
 	nothing := audit.Receipts == 0 && !a.all && v.OK
 	v.OK = v.OK && !nothing // of a tenant of whom everything was removed there is nothing either
-	switch {
-	case a.saveHeads == "":
-	case !v.OK:
-		c.note("Something is broken, so that no heads were noted: " + a.saveHeads + " was not written.")
-	case len(v.TriggersOff) > 0:
-		c.note("Triggers are off, so that no heads were noted: " + a.saveHeads + " was not written.")
-	default:
-		if err := writeHeads(a.saveHeads, audit.Heads); err != nil {
-			return err
-		}
+	if err := c.noteHeads(a.saveHeads, v, audit); err != nil {
+		return err
 	}
 	if c.json {
 		err = c.answer(v)
@@ -176,6 +168,21 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		return fmt.Errorf("there is nothing of a tenant %s: is that its name?", a.tenant)
 	}
 	return errBroken
+}
+
+// noteHeads notes the heads of an audit in a file, if one is named and nothing speaks against them.
+func (c *command) noteHeads(name string, v verification, audit *postadjudication.Audit) error {
+	switch {
+	case name == "":
+		return nil
+	case !v.OK:
+		c.note("Something is broken, so that no heads were noted: " + name + " was not written.")
+		return nil
+	case len(v.TriggersOff) > 0:
+		c.note("Triggers are off, so that no heads were noted: " + name + " was not written.")
+		return nil
+	}
+	return writeHeads(name, audit.Heads)
 }
 
 // audit checks what is asked for. Of noted heads, it leaves those of the case that is.
