@@ -35,6 +35,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	close(hang)
+	r.submitAll(100, 120) // which probe: the others may all have been called before it opened
 	r.atRest()
 	r.untilClosed()
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
