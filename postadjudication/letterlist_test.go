@@ -43,7 +43,7 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	r.escrow.mu.Unlock()
 	one := r.mustSubmit(a)
 	r.atRest()
-	between := time.Now()
+	between := r.letters(LetterFilter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
 	b := refund(2)
 	b.Amount, b.Held = settlement.Money{Minor: 90000, Currency: "USD"}, settlement.Money{Minor: 90000, Currency: "USD"}
 	b.Actor = "escrow-desk"
