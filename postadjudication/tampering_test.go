@@ -255,7 +255,7 @@ func (s *crimeScene) forgeries() []forgery {
 		{"5c a letter is taken off the list", []string{`DELETE FROM recourse.letters` + run("letter"), counted}, byAudit, InvariantLetters, "is not in the list of letters"},
 		{"6a what an escrow holds is edited", []string{`UPDATE recourse.escrows SET held = held * 10 WHERE reference = 'esc_1'`}, byAudit, InvariantFold, "stored sum held"},
 		{"6b what an escrow has committed is edited", []string{`UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`}, byAudit, InvariantEscrows, "committed 1"},
-		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, byAudit, InvariantFold, "Released:1 "},
+		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, byAudit, InvariantFold, "stored released 1, the receipts say 1000"},
 		{"7 a receipt of 2020 is appended and relinked", s.rewritten("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
 			byAudit, InvariantOrder, "has no place"},
 		{"7b all times of a case are moved back and relinked", append(s.rewritten("settled", each("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
