@@ -99,6 +99,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
 	c.optText("lookup", p.Lookup)
+	c.optText("lookup_url", p.LookupURL)
 	c.optInteger("moved", p.Moved)
 	c.optID("new_run", p.NewRun)
 	c.optTime("next_retry_at", p.NextRetryAt)

@@ -24,6 +24,10 @@
 //	letter open                  superseded                             -> letter superseded
 //	letter open                  purged, retention-expired              -> letter purged
 //
+// A payment can be found after the run was closed. reconciled as executed is also told of a letter that was
+// purged, and, where no payment of it was known, of a letter that was forked, superseded or closed and of a
+// cancelled run. What was closed stays so.
+//
 // [Events] makes receipts public: each gives none, one or several events, always the same.
 //
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.

@@ -73,7 +73,7 @@ type EventData struct {
 	Moved     int64  `json:"moved,omitempty"` // in the minor unit of the case's currency
 	Reference string `json:"reference,omitempty"`
 	Finding   string `json:"finding,omitempty"` // "executed" or "not_executed"
-	Excess    int64  `json:"excess,omitempty"`  // committed beyond what the escrow holds
+	Excess    int64  `json:"excess,omitempty"`  // paid beyond what was decided, in the minor unit of the case's currency
 
 	ExpiresAt time.Time `json:"expiresAt,omitzero"` // when the retention of the letter ends
 

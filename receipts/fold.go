@@ -226,11 +226,18 @@ func (f *folder) reconciled(run *RunHistory, e Entry) error {
 			run.Letter = LetterReconciled
 		}
 	case executed && run.Letter == LetterPurged: // it is found after all; what was closed stays so
-	case executed && run.Class != ClassExecuted && (run.Letter == LetterReconciled || run.Letter == LetterSuperseded || run.State == StateCancelled): // likewise
+	case executed && run.closedUnpaid(): // likewise
 	default:
 		return errors.New("nothing to reconcile: " + run.standing())
 	}
 	return f.known(run, e.Payload)
+}
+
+// closedUnpaid reports whether a run was cancelled, or its letter closed, though no money of it is known to
+// have moved.
+func (r *RunHistory) closedUnpaid() bool {
+	closed := r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == StateCancelled
+	return closed && r.Class != ClassExecuted
 }
 
 // known takes over what is known of the money after a receipt.

@@ -128,6 +128,8 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"paid though purged":     {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
 		"paid though freed":      {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterReconciled, 0, ClassExecuted},
 		"paid though cancelled":  {[]Draft{submit(), does(Cancelled, 20, Payload{}), does(Reconciled, 30, executed)}, StateCancelled, "", 0, ClassExecuted},
+		"paid though forked":     {[]Draft{submit(), die(1), does(ManualRetryRequested, 20, Payload{NewRun: runB}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterForked, 0, ClassExecuted},
+		"paid though superseded": {[]Draft{submit(), die(1), does(Superseded, 20, Payload{}), does(Reconciled, 30, executed)}, StateDeadLettered, LetterSuperseded, 0, ClassExecuted},
 		"freed":                  {[]Draft{submit(), die(1), does(ReservationFreed, 20, Payload{Freed: 5})}, StateDeadLettered, LetterReconciled, 0, ""},
 		"freed after a purge":    {[]Draft{submit(), die(1), does(Purged, 20, Payload{}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateDeadLettered, LetterPurged, 0, ""},
 		"a cancelled fork freed": {[]Draft{submit(), does(Cancelled, 20, Payload{ReservationKept: true}), does(ReservationFreed, 30, Payload{Freed: 5})}, StateCancelled, "", 0, ""},
@@ -214,6 +216,7 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		"finding after success": {[]Draft{submit(), start(1), succeed, does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
 		"not executed, freed":   {[]Draft{submit(), die(1), does(ReservationFreed, 12, Payload{Freed: 5}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 		"found twice":           {[]Draft{submit(), die(1), does(Reconciled, 12, Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted}), does(Reconciled, 13, Payload{Finding: ClassExecuted})}, "nothing to reconcile"},
+		"not executed, forked":  {[]Draft{submit(), die(1), does(ManualRetryRequested, 12, Payload{NewRun: runB}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 		"finding after purge":   {[]Draft{submit(), die(1), does(Purged, 12, Payload{}), does(Reconciled, 13, Payload{Finding: ClassNotExecuted})}, "nothing to reconcile"},
 	} {
 		t.Run(name, func(t *testing.T) {

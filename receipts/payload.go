@@ -52,14 +52,15 @@ type Payload struct {
 	Worker            string    `json:"worker,omitempty"`             // the process that made the attempt
 	TraceID           string    `json:"trace_id,omitempty"`           // W3C trace id
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
+	LookupURL         string    `json:"lookup_url,omitempty"`         // of reconciled: where the service was asked, as a self-declared person said, without userinfo, query and fragment; not written by versions before
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
 	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
 	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled and reconciled: the run was a fork, or the letter was closed, and what the dead letter had reserved stays so; not written by versions before, which freed it
-	Excess            int64     `json:"excess,omitempty"`             // of a breach: moved beyond what was reserved
-	Freed             int64     `json:"freed,omitempty"`              // reservation given back
+	Excess            int64     `json:"excess,omitempty"`             // of a breach: paid beyond what was decided; in receipts of versions before, beyond what was reserved then
+	Freed             int64     `json:"freed,omitempty"`              // reservation given back; of submitted: by a higher generation that asks for less than was kept reserved, which versions before did not write
 	Error             Failure   `json:"error,omitzero"`               // what went wrong
 
 	// Settlement is the settlement of the case after this receipt, or nil where the case has none.

@@ -34,7 +34,7 @@ const (
 	Cancelled          Subtype = "cancelled"           // the run ended on request
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
-	ConservationBreach Subtype = "conservation-breach" // more was moved than was reserved for the case
+	ConservationBreach Subtype = "conservation-breach" // more was paid than was decided
 	ReservationFreed   Subtype = "reservation-freed"   // what was reserved was freed by hand; an open letter closed with it
 )
 

@@ -2,11 +2,14 @@ package receipts
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
+	"time"
 )
 
 // Broken says where the evidence of a case does not hold, and why. Seq is the sequence at which it was
@@ -15,6 +18,8 @@ type Broken struct {
 	Case CaseID
 	Seq  int64
 	What string
+	// What is stored and what should be instead, where two values were compared.
+	Stored, Expected string
 }
 
 func (b *Broken) Error() string {
@@ -151,21 +156,29 @@ func (k *checker) add(r Receipt) *Broken {
 		return k.wrong(seq, "receipt of case "+r.Case.String())
 	}
 	if r.Seq != seq {
-		return k.wrong(seq, fmt.Sprintf("sequence %d stands in its place", r.Seq))
+		return k.wrong(seq, fmt.Sprintf("sequence %d stands in its place", r.Seq)).compared(strconv.FormatInt(r.Seq, 10), strconv.FormatInt(seq, 10))
 	}
 	next := k.head.Next(r.Body)
-	if r.Link != next.Link {
-		return k.wrong(seq, "link does not follow from the link before, the sequence and the body")
-	}
 	e, err := Parse(r.Body)
+	column, stored, said := "", "", ""
+	if err == nil {
+		column, stored, said = differing(r, e)
+	}
+	if r.Link != next.Link {
+		what := "link does not follow from the link before, the sequence and the body"
+		if column != "" {
+			what += "; column " + column + " is " + stored + ", the body says " + said
+		}
+		return k.wrong(seq, what).compared(base64.StdEncoding.EncodeToString(r.Link[:]), base64.StdEncoding.EncodeToString(next.Link[:]))
+	}
 	if err != nil {
 		return k.wrong(seq, err.Error())
 	}
-	if column := differing(r, e); column != "" {
-		return k.wrong(seq, "column "+column+" differs from the body")
+	if column != "" {
+		return k.wrong(seq, "column "+column+" differs from the body").compared(stored, said)
 	}
 	if seq > 1 && r.Tenant != k.tenant {
-		return k.wrong(seq, "tenant differs from the receipts before")
+		return k.wrong(seq, "tenant differs from the receipts before").compared(r.Tenant, k.tenant)
 	}
 	k.tenant, k.head = r.Tenant, next
 	return k.passExpected()
@@ -174,7 +187,7 @@ func (k *checker) add(r Receipt) *Broken {
 // passExpected compares at the one sequence where an earlier head was noted.
 func (k *checker) passExpected() *Broken {
 	if k.expected != nil && k.expected.Seq == k.head.Seq && k.expected.Link != k.head.Link {
-		return k.wrong(k.head.Seq, "link differs from the expected head")
+		return k.wrong(k.head.Seq, "link differs from the expected head").compared(base64.StdEncoding.EncodeToString(k.head.Link[:]), base64.StdEncoding.EncodeToString(k.expected.Link[:]))
 	}
 	return nil
 }
@@ -204,23 +217,29 @@ func (k *checker) wrong(seq int64, what string) *Broken {
 	return &Broken{Case: k.id, Seq: seq, What: what}
 }
 
-// differing names the first column that does not repeat what the body says.
-func differing(r Receipt, e Entry) string {
+func (b *Broken) compared(stored, expected string) *Broken {
+	b.Stored, b.Expected = stored, expected
+	return b
+}
+
+// differing names the first column that does not repeat what the body says, with what it says
+// and what the body does.
+func differing(r Receipt, e Entry) (column, stored, said string) {
 	switch {
 	case r.Case != e.Case:
-		return "case"
+		return "case", r.Case.String(), e.Case.String()
 	case r.Tenant != e.Tenant:
-		return "tenant"
+		return "tenant", r.Tenant, e.Tenant
 	case r.Run != e.Run:
-		return "run"
+		return "run", r.Run.String(), e.Run.String()
 	case r.Source != e.Subtype.Source():
-		return "source"
+		return "source", string(r.Source), string(e.Subtype.Source())
 	case r.Subtype != e.Subtype:
-		return "subtype"
+		return "subtype", string(r.Subtype), string(e.Subtype)
 	case r.Actor != e.Actor:
-		return "actor"
+		return "actor", r.Actor, e.Actor
 	case !r.At.Equal(e.At):
-		return "at"
+		return "at", r.At.UTC().Format(time.RFC3339Nano), e.At.UTC().Format(time.RFC3339Nano)
 	}
-	return ""
+	return "", "", ""
 }

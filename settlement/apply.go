@@ -8,7 +8,7 @@ import (
 // Effect is what a fact did beyond the case's own state.
 type Effect struct {
 	Committed int64 // change of what the escrow has committed; negative when more was freed
-	Excess    int64 // paid over what was reserved: it may breach what the escrow holds
+	Excess    int64 // paid over what was decided, see State.room
 	Moved     bool  // the progression status changed
 }
 
@@ -84,13 +84,12 @@ func free(s State, _ Event) (State, Effect) {
 // adjudication is one payment. At an end nothing is reserved, and what is paid
 // there counts for the case but no longer for its generation.
 func pay(s State, e Event) (State, Effect) {
-	fromReserved := min(e.Paid, s.Reserved)
-	excess, freed := e.Paid-fromReserved, s.Reserved-fromReserved
+	effect := Effect{Committed: e.Paid - s.Reserved, Excess: s.excess(e)}
 	s.Reserved = 0
 	if !s.Progression.Ended() {
 		s.Moved += e.Paid
 	}
-	return s.paid(e), Effect{Committed: excess - freed, Excess: excess}
+	return s.paid(e), effect
 }
 
 // payOlder takes a payment under the key of an older generation out of the
@@ -105,8 +104,27 @@ func pay(s State, e Event) (State, Effect) {
 // breach it though nothing was paid too much.
 func payOlder(s State, e Event) (State, Effect) {
 	cut := min(e.Paid, s.Reserved)
+	effect := Effect{Committed: e.Paid - cut, Excess: s.excess(e)}
 	s.Reserved -= cut
-	return s.paid(e), Effect{Committed: e.Paid - cut, Excess: e.Paid - cut}
+	return s.paid(e), effect
+}
+
+// excess is by how much a payment goes beyond what was decided.
+func (s State) excess(e Event) int64 { return max(0, e.Paid-s.room(e.Older)) }
+
+// room is what may still be paid for the present generation, given what was paid under
+// older keys since it began. It is what is reserved while anything is. A reservation that
+// was freed, by hand, by a cancel or by a partial payment, takes none of it away: what was
+// decided can turn out to be paid after that. Whether the escrow still has it is told where
+// its deltas are folded.
+func (s State) room(older int64) int64 {
+	switch {
+	case s.Reserved > 0:
+		return s.Reserved
+	case s.Progression.Ended():
+		return 0
+	}
+	return max(0, s.Asked-s.Moved-older)
 }
 
 // paid is the state with a payment added to what the whole case has paid.

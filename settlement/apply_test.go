@@ -21,8 +21,12 @@ func TestPayments(t *testing.T) {
 		{"all of a refund", 100, 0, 100, 100, Refund, Refunded, Effect{0, 0, true}},
 		{"a part frees the rest", 100, 0, 100, 30, Release, PartiallySettled, Effect{-70, 0, true}},
 		{"more than asked is an excess", 100, 0, 100, 130, Release, Settled, Effect{30, 30, true}},
-		{"the rest of a part, nothing reserved", 100, 60, 0, 40, Release, Settled, Effect{40, 40, true}},
-		{"still a part", 100, 60, 0, 39, Refund, PartiallySettled, Effect{39, 39, true}},
+		{"the rest of a part, nothing reserved", 100, 60, 0, 40, Release, Settled, Effect{40, 0, true}},
+		{"still a part", 100, 60, 0, 39, Refund, PartiallySettled, Effect{39, 0, true}},
+		{"more than the rest of a part", 100, 60, 0, 50, Release, Settled, Effect{50, 10, true}},
+		{"all of what was freed", 100, 0, 0, 100, Release, Settled, Effect{100, 0, true}},
+		{"a part of what was freed", 100, 0, 0, 30, Release, PartiallySettled, Effect{30, 0, true}},
+		{"more than was freed", 100, 0, 0, 130, Release, Settled, Effect{130, 30, true}},
 		{"more reserved than asked is left", 100, 60, 100, 40, Release, Settled, Effect{-60, 0, true}},
 	} {
 		s := State{Adjudication: Release, Progression: InProgress, Lifecycle: HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
@@ -62,8 +66,12 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 			got, effect, err := Apply(s, Event{Fact: ExecutedOlder, Outcome: Release, Paid: c.paid})
 			want := s
 			want.Reserved, want.Released = c.left, c.paid
-			excess := c.paid - (c.reserved - c.left)
-			if err != nil || got != want || effect != (Effect{Committed: excess, Excess: excess}) {
+			beyond := c.paid - (c.reserved - c.left) // what is reserved
+			excess := beyond
+			if c.reserved == 0 && !from.Ended() {
+				excess = 0 // it is no more than was decided
+			}
+			if err != nil || got != want || effect != (Effect{Committed: beyond, Excess: excess}) {
 				t.Errorf("%s, at %q: %+v, %+v, %v", c.name, from, got, effect, err)
 			}
 			if escrow := (Escrow{Held: c.held, Committed: c.committed}).Record(effect.Committed); escrow.Breached != c.breach {
@@ -72,6 +80,41 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 			if got.Undercut() != (c.undercut && !from.Ended()) {
 				t.Errorf("%s, at %q: undercut %v", c.name, from, got.Undercut())
 			}
+		}
+	}
+}
+
+// What was paid under older keys leaves less to be paid for the present generation, also where
+// its reservation was freed since. What the case had paid before that began does not.
+func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                  string
+		fact                  Fact
+		released, older, paid int64
+		needs                 bool
+		excess                int64
+	}{
+		{"nothing was paid before", Executed, 0, 0, 1000, false, 0},
+		{"an earlier generation had its part", Executed, 400, 0, 1000, true, 0},
+		{"an older key took from it", Executed, 400, 400, 1000, true, 400},
+		{"both", Executed, 700, 400, 600, true, 0},
+		{"an older key took all of it", Executed, 1000, 1000, 1000, true, 1000},
+		{"another older key", ExecutedOlder, 400, 400, 700, true, 100},
+	} {
+		s := State{Adjudication: Release, Progression: ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
+		_, effect, err := Apply(s, Event{Fact: c.fact, Outcome: Release, Paid: c.paid, Older: c.older})
+		if err != nil || effect.Committed != c.paid || effect.Excess != c.excess || s.NeedsOlder() != c.needs {
+			t.Errorf("%s: %+v, %v, needs %v", c.name, effect, err, s.NeedsOlder())
+		}
+	}
+	for name, s := range map[string]State{
+		"reserved": {Progression: InProgress, Asked: 1000, Reserved: 600, Released: 400},
+		"settled":  {Progression: Settled, Asked: 1000, Moved: 1000, Released: 1400},
+		"a part":   {Progression: PartiallySettled, Asked: 1000, Moved: 400, Released: 400},
+	} {
+		if s.NeedsOlder() {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }
@@ -187,10 +230,12 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		escrow := Escrow{Held: rapid.Int64Range(1, 500).Draw(t, "held")}
 		cases := make([]State, 3)
+		began, older := make([]int64, len(cases)), make([]int64, len(cases)) // paid before the present generation, and under older keys since
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
 			i := rapid.IntRange(0, len(cases)-1).Draw(t, "case")
 			before := cases[i]
 			e := anyEvent(t, before)
+			e.Older = older[i]
 			next, effect, err := Apply(before, e)
 			if err != nil {
 				if next != before || effect != (Effect{}) {
@@ -207,11 +252,22 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 				continue
 			}
 			checkState(t, before, next, effect)
+			if excess := max(0, paidIn(next)-max(paidIn(before), began[i]+before.Asked)); effect.Excess != excess {
+				t.Fatalf("%+v at %+v, which began with %d paid, has an excess of %d: %d", e, before, began[i], excess, effect.Excess)
+			}
+			switch e.Fact {
+			case Adjudicated, Readjudicated:
+				began[i], older[i] = paidIn(next), 0
+			case ExecutedOlder:
+				older[i] += paidIn(next) - paidIn(before)
+			}
 			cases[i] = next
 			checkEscrow(t, escrow, cases)
 		}
 	})
 }
+
+func paidIn(s State) int64 { return s.Released + s.Refunded }
 
 func sum(s State) int64 { return s.Reserved + s.Released + s.Refunded }
 

@@ -21,6 +21,9 @@
 // over by a higher generation. That is so where one person is enough as well: else what a
 // cancel does would depend on who may ask for it, which no receipt of the cancel tells.
 //
+// Paid beyond what was decided ([Effect.Excess]) is a breach wherever it comes from. A payment
+// that is found after its reservation was freed is none while it is no more than was decided.
+//
 // The whole of it is one table in table.go, applied by [Apply]. A pair of standing
 // and fact that the table does not list is [*Refused]. What is settled or refunded
 // stays so; yet a payment that happened is recorded wherever the case stands, since

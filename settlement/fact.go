@@ -36,6 +36,7 @@ type Event struct {
 	Amount     int64   // (re-)adjudicated: minor units to move
 	Paid       int64   // executed, under whatever key: minor units that were moved
 	Repeated   bool    // likewise: this operation key's payment is on record already; Paid is not read
+	Older      int64   // executed, under whatever key: what was paid under older keys since the present generation began; read where State.NeedsOlder
 	Kept       bool    // cancelled, closed: what is reserved stays so
 }
 

@@ -14,10 +14,10 @@
 //
 // The reader is strict, for a decision about money that is half understood is
 // worse than one refused: a member that is unknown, repeated or of another type,
-// a number that is not whole, text that is not UTF-8, and anything after the
-// object are errors that name the line and the field. A bad line stops nothing;
+// a number that is not whole, text that is not UTF-8 or has half of a surrogate
+// pair, and anything after the object are errors that name the line and the field. A bad line stops nothing;
 // those after it are read.
 //
-// The package may import postadjudication and settlement. It submits nothing, and
+// The package may import postadjudication, settlement, internal/strictjson and internal/redact. It submits nothing, and
 // holds one line at a time.
 package intake

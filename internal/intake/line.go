@@ -19,6 +19,9 @@ type Line struct {
 	Number       int // from 1, blank lines counted
 	Adjudication postadjudication.Adjudication
 	Problems     []Problem // empty exactly when the adjudication is readable and valid
+	// Unsafe says that the problems are of secrets and characters of format alone. An adjudication
+	// that was accepted before is answered by Submit all the same.
+	Unsafe bool
 }
 
 // Problem is one thing wrong with a line. Field is empty when it is the line as a
@@ -82,6 +85,6 @@ func parse(n int, text []byte, tooLong bool) Line {
 	if len(p.problems) == 0 {
 		p.check(l.Adjudication)
 	}
-	l.Problems = p.problems
+	l.Problems, l.Unsafe = p.problems, p.unsafe
 	return l
 }

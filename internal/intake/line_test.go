@@ -109,6 +109,9 @@ func TestABadLineIsRefusedNamingTheField(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 			continue
 		}
+		if lines[0].Unsafe != (name == "secret") {
+			t.Errorf("%s: unsafe is %t", name, lines[0].Unsafe)
+		}
 		p := lines[0].Problems[0]
 		if p.Line != 1 || tc.problem+tc.field != "" && p.Field != tc.field || !strings.Contains(p.Problem, tc.problem) {
 			t.Errorf("%s: %+v", name, p)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -14,22 +16,34 @@ import (
 type parser struct {
 	line     int
 	problems []Problem
+	unsafe   bool // the problems are of secrets and characters of format alone
 }
 
+// wrong notes a problem. A name that is not known, or a number that is not taken, may be a secret.
 func (p *parser) wrong(field, format string, args ...any) {
-	p.problems = append(p.problems, Problem{Line: p.line, Field: field, Problem: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, Problem{Line: p.line, Field: redact.Text(field), Problem: redact.Text(fmt.Sprintf(format, args...))})
+}
+
+// malformed notes what is wrong with the JSON of a field, or of the line where the field is empty.
+func (p *parser) malformed(field string, err error) {
+	var wrong *strictjson.Error
+	if !errors.As(err, &wrong) {
+		p.wrong(field, "%s", err)
+		return
+	}
+	p.wrong(strings.Trim(field+"."+wrong.Field, "."), "%s", wrong.Problem)
 }
 
 func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 	a := postadjudication.Adjudication{Instruction: settlement.Instruction{Generation: 1}}
 	var simulate json.RawMessage
 	var members []member
-	err := whole(text)
+	err := strictjson.CheckObject(text)
 	if err == nil {
 		members, err = object(text)
 	}
 	if err != nil {
-		p.wrong(fieldOf(err), "%s", problemOf(err))
+		p.malformed("", err)
 		return a
 	}
 	for _, m := range members {
@@ -72,7 +86,13 @@ func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 // judged before anything is handed over. A generation of zero was written as such:
 // a member that is left out reads as 1.
 func (p *parser) check(a postadjudication.Adjudication) {
-	for _, err := range flatten(a.Validate()) {
+	p.refused(a.Validate())
+	p.unsafe = len(p.problems) > 0 && a.Malformed() == nil
+}
+
+// refused notes what an adjudication is refused for.
+func (p *parser) refused(why error) {
+	for _, err := range flatten(why) {
 		var field *postadjudication.FieldError
 		if errors.As(err, &field) {
 			p.wrong(field.Field, "%s", field.Problem)
@@ -100,11 +120,8 @@ func flatten(err error) []error {
 func (p *parser) text(m member) string {
 	var s *string
 	if err := json.Unmarshal(m.value, &s); err != nil || s == nil {
-		p.wrong(m.name, "must be a string, is %s", kind(m.value))
+		p.wrong(m.name, "must be a string, is %s", strictjson.Kind(m.value))
 		return ""
-	}
-	if strings.ContainsRune(*s, '\uFFFD') && !strings.ContainsRune(string(m.value), '\uFFFD') {
-		p.wrong(m.name, "has half of a surrogate pair")
 	}
 	return *s
 }
@@ -122,7 +139,7 @@ func (p *parser) money(m member) settlement.Money {
 	var out settlement.Money
 	members, err := object(m.value)
 	if err != nil {
-		p.wrong(joined(m.name, fieldOf(err)), "%s", problemOf(err))
+		p.malformed(m.name, err)
 		return out
 	}
 	for _, part := range members {
@@ -141,7 +158,7 @@ func (p *parser) money(m member) settlement.Money {
 
 func (p *parser) payload(m member) json.RawMessage {
 	if _, err := object(m.value); err != nil {
-		p.wrong(joined(m.name, fieldOf(err)), "%s", problemOf(err))
+		p.malformed(m.name, err)
 		return nil
 	}
 	return m.value
@@ -162,7 +179,7 @@ func (p *parser) words(m member) json.RawMessage {
 		}
 		return m.value
 	}
-	p.wrong(m.name, "must be a word or a list of words, is %s", kind(m.value))
+	p.wrong(m.name, "must be a word or a list of words, is %s", strictjson.Kind(m.value))
 	return nil
 }
 

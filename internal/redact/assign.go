@@ -6,10 +6,21 @@ import "strings"
 var secretSuffixes = [...]string{
 	"password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "credentials",
 	"apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "authorization",
+	"sessionid", "accountkey",
 }
 
 // secretNames are whole names whose value is a secret.
 var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "setcookie"}
+
+// codeNames are whole names whose value is a secret if it looks like one: "pass" is also a verdict.
+var codeNames = [...]string{"pass", "pin", "otp"}
+
+const (
+	leastCode      = 4  // characters of a value under a code name
+	leastSignature = 16 // and under the name of a signature
+	// codeReach is how much of such a value is looked at: one that is left in place is read again by what follows it.
+	codeReach = 256
+)
 
 // nameReach is the longest name looked at, without its separators; the longest suffix is shorter.
 const nameReach = 48
@@ -55,6 +66,34 @@ func nameBefore(s string, end int) name {
 	return name{text: string(buf[at:]), whole: i == 0 || !isNameByte(s[i-1])}
 }
 
+// code reports whether the value of this name is a secret if it looks like one.
+func (n name) code() bool {
+	for _, exact := range codeNames {
+		if n.whole && n.text == exact {
+			return true
+		}
+	}
+	return false
+}
+
+// signature reports whether this is the name of a signature: who has one can use what it signs.
+func (n name) signature() bool {
+	return strings.HasSuffix(n.text, "signature") || n.whole && n.text == "sig"
+}
+
+// suits reports whether a value may be a secret under a name that has other meanings too.
+func (n name) suits(value string, sign byte) bool {
+	digit := strings.ContainsAny(value, "0123456789")
+	if n.signature() {
+		return len(value) >= leastSignature && digit
+	}
+	switch value {
+	case "true", "false", "null", "none", RedactedMark:
+		return false
+	}
+	return len(value) >= leastCode && (sign == '=' || digit)
+}
+
 func isNameByte(c byte) bool { return isAlnum(c) || c == '_' || c == '-' || c == '.' }
 
 // assignment replaces the value given to a secret name that ends at end.
@@ -66,6 +105,10 @@ func (sc *scanner) assignment(end int) (int, bool) {
 	n := nameBefore(sc.s, end)
 	switch {
 	case n.secret():
+	case n.code(), n.signature():
+		if !n.suits(sc.beginning(at), sign) {
+			return 0, false
+		}
 	case sign == '=' && n.whole && n.text == "key":
 	default:
 		return 0, false
@@ -77,10 +120,17 @@ func (sc *scanner) assignment(end int) (int, bool) {
 	if strings.HasSuffix(n.text, "authorization") || strings.HasSuffix(n.text, "cookie") {
 		v = sc.header(v)
 	}
-	if v.from == v.to || sc.s[v.from:v.to] == RedactedMark {
+	if value := sc.s[v.from:v.to]; value == "" || value == "null" || value == RedactedMark {
 		return v.to, true
 	}
 	return sc.replace(v.from, v.to, RedactedMark), true
+}
+
+// beginning returns the first bytes of the value that begins at i.
+func (sc *scanner) beginning(i int) string {
+	near := scanner{s: sc.s[:min(len(sc.s), i+codeReach)]}
+	v := near.value(i)
+	return near.s[v.from:v.to]
 }
 
 // maxPad is how many blanks may stand on each side of the sign.
@@ -95,6 +145,9 @@ func (sc *scanner) assign(i int) (int, byte) {
 	}
 	if i < len(s) && isQuote(s[i]) {
 		i++
+	}
+	if sc.opensElement(i) {
+		return i + 1, '='
 	}
 	i = sc.blanks(i)
 	if i == len(s) || (s[i] != '=' && s[i] != ':') {
@@ -119,4 +172,15 @@ func (sc *scanner) blanks(i int) int {
 		}
 	}
 	return i
+}
+
+// opensElement reports whether the name that ends at i, where ">" stands, is that of an XML element that begins.
+func (sc *scanner) opensElement(i int) bool {
+	if i == len(sc.s) || sc.s[i] != '>' {
+		return false
+	}
+	for i > 0 && (isNameByte(sc.s[i-1]) || sc.s[i-1] == ':') {
+		i--
+	}
+	return i > 0 && sc.s[i-1] == '<'
 }

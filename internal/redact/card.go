@@ -4,7 +4,7 @@ const (
 	minCard = 13
 	maxCard = 19
 	// maxGap is how many spaces and dashes in a row still join two groups of one number ("4111 - 1111").
-	maxGap = 3
+	maxGap = 4
 )
 
 // group is one run of digits, s[from:to].
@@ -15,10 +15,19 @@ func (g group) len() int { return g.to - g.from }
 // numbers looks for cards in the word s[i:end], which holds a digit, and in the groups that follow its last one.
 // It returns where to go on: at least end.
 func (sc *scanner) numbers(i, end int) int {
-	if isHexWord(sc.s[i:end]) || isDate(sc.s[i:]) {
-		return sc.afterDate(i, end)
+	if isDate(sc.s[i:]) {
+		return i + dateLen
 	}
-	fraction := i >= 2 && sc.s[i-1] == '.' && isDigit(sc.s[i-2])
+	if isHexWord(sc.s[i:end]) {
+		if next, ok := sc.besideHex(i, end); ok {
+			return next
+		}
+		return end
+	}
+	if next, ok := sc.printed(i); ok {
+		return next
+	}
+	fraction := sc.isFraction(i)
 	for i < end {
 		if !isDigit(sc.s[i]) {
 			i++
@@ -34,6 +43,7 @@ func (sc *scanner) numbers(i, end int) int {
 			return sc.grouped(g)
 		}
 		sc.groups(append(sc.first[:0], g))
+		i = max(i, sc.done)
 	}
 	return end
 }
@@ -53,14 +63,6 @@ func isDate(s string) bool {
 	century, month, day := s[:2], s[5:7], s[8:10]
 	return (century == "19" || century == "20" || century == "21") &&
 		"01" <= month && month <= "12" && "01" <= day && day <= "31"
-}
-
-// afterDate is where to go on behind a date or a hexadecimal word, so that no number begins inside.
-func (sc *scanner) afterDate(i, end int) int {
-	if isDate(sc.s[i:]) {
-		return i + dateLen
-	}
-	return end
 }
 
 // isHexWord reports whether a word could be part of a digest, hexadecimal with a letter in it, or begins with 0x.
@@ -119,12 +121,12 @@ func (sc *scanner) grouped(first group) int {
 // spaced as cards are printed, so that a neighbouring number hides no card.
 func (sc *scanner) groups(run []group) {
 	if sc.isCard(run) {
-		sc.replace(run[0].from, run[len(run)-1].to, CardMark)
+		sc.replace(run[0].from, sc.trackEnd(run[len(run)-1].to), CardMark)
 		return
 	}
 	for i := 0; i < len(run); {
 		if n := sc.cardAt(run[i:]); n > 0 {
-			sc.replace(run[i].from, run[i+n-1].to, CardMark)
+			sc.replace(run[i].from, sc.trackEnd(run[i+n-1].to), CardMark)
 			i += n
 			continue
 		}

@@ -10,8 +10,9 @@ import (
 
 // Find names the first secret in JSON by its path from the root, as in "card.number" or "items[2]"; a value that is the
 // whole document has the path "". A secret is a string (a key too, named by its parent's path) that [Text] would
-// rewrite, a value that is not empty under a secret name, or a number that is a card. Of the digits that pass the
-// Luhn check only those count that a card scheme gives out, so that timestamps are not refused.
+// rewrite, a text that is not empty or a number under a secret name, however deep in lists and objects below it, or a
+// number that is a card. What is below "authorization" counts by itself, for a payment may hold one. Of the digits
+// that pass the Luhn check only those count that a card scheme gives out, so that timestamps are not refused.
 //
 // Every duplicate of a key is looked at, however long the document. What follows a syntax error is read as free text.
 func Find(data json.RawMessage) (field string, found bool) {
@@ -24,7 +25,7 @@ func Find(data json.RawMessage) (field string, found bool) {
 			return "", false
 		}
 		if err != nil {
-			return Text(w.path()), holds(string(data[dec.InputOffset():]))
+			return Text(w.path()), Holds(string(data[dec.InputOffset():]))
 		}
 		if w.secret(token) {
 			return Text(w.path()), true
@@ -39,6 +40,29 @@ type level struct {
 	index   int
 	key     string
 	wantKey bool
+
+	// secret reports whether the key of the nearest object is a secret name.
+	secret bool
+	// passes reports whether that name also counts for the objects below it.
+	passes bool
+	// above reports whether a name above the nearest object does.
+	above bool
+}
+
+// opened returns the level of a list or object that stands in l.
+func (l level) opened(array bool) level {
+	if array {
+		return level{array: true, secret: l.secret, passes: l.passes, above: l.above}
+	}
+	return level{wantKey: true, above: l.above || l.passes}
+}
+
+// named reads the key of an object.
+func (l *level) named(key string) {
+	n := nameBefore(key, len(key))
+	l.key, l.wantKey = key, false
+	l.secret = n.secret() || n.code()
+	l.passes = l.secret && !strings.HasSuffix(n.text, "authorization")
 }
 
 // walk is the place in a document.
@@ -49,40 +73,39 @@ func (w *walk) secret(token json.Token) bool {
 	switch v := token.(type) {
 	case string:
 		if w.atKey() {
-			return holds(v)
+			return Holds(v)
 		}
-		return holds(v) || (v != "" && v != RedactedMark && w.name().secret())
+		return Holds(v) || (v != "" && v != RedactedMark && w.underSecret())
 	case json.Number:
-		digits := []byte(v.String())
-		return isCardNumber(digits) || (isCardField(w.name()))
+		return isCardNumber([]byte(v.String())) || w.underSecret()
 	}
 	return false
 }
 
 // atKey reports whether the next string is a key.
 func (w *walk) atKey() bool {
-	return len(w.open) > 0 && w.open[len(w.open)-1].wantKey
+	return w.top().wantKey
 }
 
-// name is the nearest key above the value, so that a list under a secret name is secret.
-func (w *walk) name() name {
-	for i := len(w.open) - 1; i >= 0; i-- {
-		if !w.open[i].array {
-			return nameBefore(w.open[i].key, len(w.open[i].key))
-		}
+// underSecret reports whether the value stands under a secret name.
+func (w *walk) underSecret() bool {
+	l := w.top()
+	return l.secret || l.above
+}
+
+// top returns the innermost level; one without a name where nothing is open.
+func (w *walk) top() level {
+	if len(w.open) == 0 {
+		return level{}
 	}
-	return name{}
+	return w.open[len(w.open)-1]
 }
 
 // step moves past a token.
 func (w *walk) step(token json.Token) {
 	if d, ok := token.(json.Delim); ok {
-		switch d {
-		case '{':
-			w.open = append(w.open, level{wantKey: true})
-			return
-		case '[':
-			w.open = append(w.open, level{array: true})
+		if d == '{' || d == '[' {
+			w.open = append(w.open, w.top().opened(d == '['))
 			return
 		}
 		w.open = w.open[:len(w.open)-1]
@@ -95,8 +118,8 @@ func (w *walk) step(token json.Token) {
 	case top.array:
 		top.index++
 	case top.wantKey:
-		top.key, _ = token.(string)
-		top.wantKey = false
+		key, _ := token.(string)
+		top.named(key)
 	default:
 		top.key, top.wantKey = "", true
 	}
@@ -130,13 +153,4 @@ func isCardNumber(digits []byte) bool {
 		}
 	}
 	return issued(digits)
-}
-
-// isCardField reports whether a bare number under this name is card data: a verification code is three digits.
-func isCardField(n name) bool {
-	switch n.text {
-	case "cvv", "cvc", "cvv2", "cvc2", "pan":
-		return n.whole
-	}
-	return false
 }

@@ -23,6 +23,14 @@ func TestFindNamesTheFirstSecret(t *testing.T) {
 		{"escaped", `{"a":"\u0034111111111111111"}`, "a"},
 		{"first of two", `{"a":["x",{"pwd":"1"}],"token":"2"}`, "a[1].pwd"},
 		{"behind the limit of Text", `{"a":"` + strings.Repeat("word ", Limit) + `4111111111111111"}`, "a"},
+		{"number under a secret name", `{"password":123456}`, "password"},
+		{"token as a number", `{"n":1,"token":99}`, "token"},
+		{"pin as a number", `{"card":{"pin":1234}}`, "card.pin"},
+		{"object under a secret name", `{"password":{"v":"hunter2"}}`, "password.v"},
+		{"deep under a secret name", `{"credentials":[{"a":{"b":["",7]}}]}`, "credentials[0].a.b[1]"},
+		{"authorization", `{"authorization":"abc"}`, "authorization"},
+		{"authorization in a list", `{"headers":{"Authorization":["abc"]}}`, "headers.Authorization[0]"},
+		{"digits of another script", `{"a":"٤١١١١١١١١١١١١١١١"}`, "a"},
 		{"after a syntax error", `{"a":1,"b" 4111111111111111`, "b"},
 	}
 	for _, tt := range tests {
@@ -45,7 +53,8 @@ func TestFindLetsOrdinaryPayloadsPass(t *testing.T) {
 		"uuid":            `{"id":"41111111-1111-1111-4111-111111111111"}`,
 		"empty secret":    `{"password":"","token":null,"secret":{},"api_key":[]}`,
 		"redacted before": `{"password":"[redacted]","note":"paid with [card]"}`,
-		"numbers":         `{"token":5,"n":-4111111111111111,"m":4111111111111111.5,"e":1e15}`,
+		"a payment's":     `{"authorization":{"id":"auth_1","amount":5},"require_password":true,"pass":false,"password":{"set":true}}`,
+		"numbers":         `{"tokens":5,"n":-4111111111111111,"m":4111111111111111.5,"e":1e15}`,
 		"syntax error":    `{"a":1,,}`,
 	} {
 		t.Run(name, func(t *testing.T) {

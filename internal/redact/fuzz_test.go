@@ -12,6 +12,7 @@ func FuzzTextIsStableAndStorable(f *testing.F) {
 		"", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", `{"password":"a\"b"}`, "password=token=x, y",
 		"Authorization: Bearer a b", "postgres://u:p@h/d", "-----BEGIN PRIVATE KEY-----x", "eyJhbGciOiJIUzI1NiJ9.a.b",
 		"\xff\x00", "token=[redacted", "pwd='[redacted]'", "Bearer [redacted]x", "cookie:\ttoken:=>\"", "1 [card] 2 3-4",
+		"%34111111111111111&#52;", "u:p@h:1", "<password>x</password>", "NDExMTExMTExMTExMTExMQ==", ";4111111111111111=2512?", "٤١١١",
 	} {
 		f.Add(seed)
 	}
@@ -76,6 +77,19 @@ func FuzzFindAgreesWithJSON(f *testing.F) {
 			t.Error("planted card not found")
 		}
 	})
+}
+
+func BenchmarkHolds(b *testing.B) {
+	for name, in := range map[string]string{"id": "txr_0198a1b2c3d4", "uuid": "01939123-4567-7123-8446-655440000000", "principal": "user:ada@example.com"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if Holds(in) {
+					b.Fatal(in)
+				}
+			}
+		})
+	}
 }
 
 func BenchmarkText(b *testing.B) {

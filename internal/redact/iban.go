@@ -16,7 +16,11 @@ func init() {
 	}
 }
 
-// iban replaces an IBAN that begins with the word s[i:end], written in one word or with single spaces or dashes.
+// leastDigits is how many digits an account number in groups has at least: words are no account.
+const leastDigits = 6
+
+// iban replaces an IBAN that begins with the word s[i:end], written in one word, or in groups that are joined by spaces
+// and dashes or all by the same signs.
 func (sc *scanner) iban(i, end int) (int, bool) {
 	s := sc.s
 	if end-i < 4 || !isLetter(s[i]) || !isLetter(s[i+1]) || !isDigit(s[i+2]) || !isDigit(s[i+3]) {
@@ -27,19 +31,28 @@ func (sc *scanner) iban(i, end int) (int, bool) {
 		return 0, false
 	}
 	var buf [34]byte
-	n, at := 0, i
+	n, at, digits, sign := 0, i, 0, ""
 	for n < want && at < len(s) {
 		if isAlnum(s[at]) {
 			buf[n] = s[at]
 			n++
+			if isDigit(s[at]) {
+				digits++
+			}
 			at++
 			continue
 		}
 		gap := separator(s[at:])
 		if gap == 0 || at+gap == len(s) || !isAlnum(s[at+gap]) {
-			return 0, false
+			if gap = gapLen(s[at:]); gap == 0 || sign != "" && s[at:at+gap] != sign {
+				return 0, false
+			}
+			sign = s[at : at+gap]
 		}
 		at += gap
+	}
+	if at-i > want && digits < leastDigits {
+		return 0, false
 	}
 	if n < want || (at < len(s) && isAlnum(s[at])) || !mod97(buf[:n]) {
 		return 0, false

@@ -6,7 +6,16 @@ import "strings"
 type scanner struct {
 	s    string
 	out  []byte
-	kept int // s[:kept] is in out, or replaced
+	kept int // from[:kept] is in out, or replaced
+	done int // s[:done] is replaced up to its end
+
+	keyless int // no JSON Web Token begins before it
+
+	// from is the text that is copied: s, or that of which s is the view; at are the places of s in it then.
+	from string
+	at   []int
+
+	inner bool // s was decoded from another text
 	// issuedOnly takes only digits that a card scheme gives out for a card number.
 	issuedOnly bool
 	first      [8]group // where a run of groups is collected, so that few need memory of their own
@@ -17,15 +26,34 @@ type scanner struct {
 func rewrite(s string) string {
 	sc := scanner{s: s}
 	sc.run()
+	if sc.out != nil {
+		return string(append(sc.out, s[sc.kept:]...))
+	}
+	v, differs := viewOf(s)
+	if !differs {
+		return s
+	}
+	sc = scanner{s: string(v.text), from: s, at: v.at, issuedOnly: true}
+	sc.run()
 	if sc.out == nil {
 		return s
 	}
 	return string(append(sc.out, s[sc.kept:]...))
 }
 
-// holds reports whether s holds a secret, where card numbers are those that an issuer could have given out.
-func holds(s string) bool {
+// Holds reports whether s holds a secret, as [Text] finds them. Of the digits that pass the Luhn check only those count
+// that a card scheme gives out, so that ids made of digits are not refused.
+func Holds(s string) bool {
 	sc := scanner{s: s, issuedOnly: true}
+	sc.run()
+	if sc.out != nil {
+		return true
+	}
+	v, differs := viewOf(s)
+	if !differs {
+		return false
+	}
+	sc = scanner{s: string(v.text), issuedOnly: true}
 	sc.run()
 	return sc.out != nil
 }
@@ -39,9 +67,12 @@ func (sc *scanner) run() {
 			i = sc.pem(i)
 		case c == ':':
 			i = sc.userinfo(i)
+		case c == '@':
+			i = sc.bareUserinfo(i)
 		default:
 			i++
 		}
+		i = max(i, sc.done)
 	}
 }
 
@@ -62,11 +93,21 @@ func (sc *scanner) word(i int) int {
 	if next, ok := sc.iban(i, end); ok {
 		return next
 	}
+	if end-i > len("iban") && strings.EqualFold(sc.s[i:i+len("iban")], "iban") {
+		if next, ok := sc.iban(i+len("iban"), end); ok {
+			return next
+		}
+	}
+	if next, ok := sc.encoded(i); ok {
+		return next
+	}
 	if next, ok := sc.bearer(i, end); ok {
 		return next
 	}
 	if digits && !isDigit(sc.s[end-1]) {
-		sc.numbers(i, end) // a name may hold a number too
+		if sc.numbers(i, end); sc.done > end { // a name may hold a number too
+			return sc.done
+		}
 		digits = false
 	}
 	if next, ok := sc.assignment(end); ok {
@@ -80,12 +121,17 @@ func (sc *scanner) word(i int) int {
 
 // replace writes mark in place of s[from:to] and returns to.
 func (sc *scanner) replace(from, to int, mark string) int {
-	if sc.out == nil {
-		sc.out = make([]byte, 0, len(sc.s)+len(mark))
+	sc.done = to
+	source, first, last := sc.s, from, to
+	if sc.at != nil {
+		source, first, last = sc.from, sc.at[from], sc.at[to]
 	}
-	sc.out = append(sc.out, sc.s[sc.kept:from]...)
+	if sc.out == nil {
+		sc.out = make([]byte, 0, len(source)+len(mark))
+	}
+	sc.out = append(sc.out, source[sc.kept:first]...)
 	sc.out = append(sc.out, mark...)
-	sc.kept = to
+	sc.kept = last
 	return to
 }
 

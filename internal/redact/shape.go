@@ -13,7 +13,32 @@ var keyShapes = [...]struct {
 	{"AKIA", 16}, {"ASIA", 16}, {"AIza", 30},
 	{"ghp_", 30}, {"gho_", 30}, {"ghu_", 30}, {"ghs_", 30}, {"ghr_", 30}, {"github_pat_", 30}, {"glpat-", 16},
 	{"xoxb-", 10}, {"xoxp-", 10}, {"xoxa-", 10}, {"xoxs-", 10}, {"xapp-", 10}, {"npm_", 30},
+	{"ya29.", 20}, {"hvs.", 20}, {"dop_v1_", 30},
 	{"rck_", 30}, // our own: package access
+}
+
+// hookShapes are the beginnings of URLs whose path is a credential.
+var hookShapes = [...]string{"hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}
+
+// leastHook is how many characters of such a path must follow.
+const leastHook = 10
+
+// hook replaces the path of a URL that begins at i when it is a credential.
+func (sc *scanner) hook(i int) (int, bool) {
+	for _, prefix := range hookShapes {
+		if prefix[0] != sc.s[i] || !strings.HasPrefix(sc.s[i:], prefix) {
+			continue
+		}
+		from := i + len(prefix)
+		end := keyEnd(sc.s, from)
+		for end < len(sc.s) && sc.s[end] == '/' {
+			end = keyEnd(sc.s, end+1)
+		}
+		if end-from >= leastHook {
+			return sc.replace(from, end, RedactedMark), true
+		}
+	}
+	return 0, false
 }
 
 // jwtMin is the fewest characters of a JSON Web Token's header: an object with an algorithm in it.
@@ -28,12 +53,16 @@ func (sc *scanner) shape(i int) (int, bool) {
 			return sc.jwt(i)
 		}
 		return 0, false
-	case 's', 'r', 'w', 'A', 'g', 'x', 'n':
+	case 'h', 'd':
+		if next, ok := sc.hook(i); ok {
+			return next, true
+		}
+	case 's', 'r', 'w', 'A', 'g', 'x', 'n', 'y':
 	default:
 		return 0, false
 	}
 	for _, k := range keyShapes {
-		if !strings.HasPrefix(rest, k.prefix) {
+		if k.prefix[0] != rest[0] || !strings.HasPrefix(rest, k.prefix) {
 			continue
 		}
 		if end := keyEnd(sc.s, i+len(k.prefix)); end-i-len(k.prefix) >= k.more {
@@ -45,8 +74,12 @@ func (sc *scanner) shape(i int) (int, bool) {
 
 // jwt replaces a token of two dots or more, signed or encrypted, or one that was shortened after its first dot.
 func (sc *scanner) jwt(i int) (int, bool) {
+	if i < sc.keyless {
+		return 0, false
+	}
 	end := keyEnd(sc.s, i)
 	if end-i < jwtMin || end == len(sc.s) || sc.s[end] != '.' {
+		sc.keyless = end // what begins later in this run is shorter, and ends alike
 		return 0, false
 	}
 	for end < len(sc.s) && sc.s[end] == '.' {

@@ -21,17 +21,23 @@ const (
 const (
 	// maxPasses bounds the work on hostile text; text met in practice is stable after one change.
 	maxPasses = 6
+	// reach is how much of a text is read: far more than is kept, so that what is cut off was looked at.
+	reach = 2 * Limit
 	// cutSlack leaves room for marks that a later pass writes, so that cut text is not cut again.
 	cutSlack = 256
 	// cutReach is how far a cut goes back to avoid ending inside a token: half a card number is still telling.
-	cutReach = 256
+	cutReach = 1024
 )
 
-// Text returns s without secrets: valid UTF-8 without NUL (as Postgres demands), at most [Limit] bytes.
-// It takes time linear in min(len(s), Limit), and Text(Text(s)) == Text(s).
+// Text returns s without secrets: valid UTF-8 without NUL (as Postgres demands), at most [Limit] bytes. It is cut only
+// after its secrets are taken out: half of one is recognised by nobody but by who knows the other half.
+// It takes time linear in min(len(s), 2*Limit), and Text(Text(s)) == Text(s).
 func Text(s string) string {
+	if len(s) > reach {
+		s = Halved(s[:reach]) + CutMark
+	}
 	for range maxPasses {
-		next := rewrite(valid(cut(s)))
+		next := cut(rewrite(valid(s)))
 		if next == s {
 			return s
 		}
@@ -39,6 +45,29 @@ func Text(s string) string {
 	}
 	return WithheldMark
 }
+
+// Halved returns s, of which the rest is not at hand, without the word or number that its end may have halved.
+func Halved(s string) string {
+	floor := max(0, len(s)-cutReach)
+	end := len(s)
+	for end > floor && (s[end-1] >= utf8.RuneSelf || !endsWord(s[end-1])) {
+		end--
+	}
+	groups := end // of a number
+	for groups > floor && !isLetter(s[groups-1]) && s[groups-1] < utf8.RuneSelf {
+		groups--
+	}
+	if digit := strings.IndexAny(s[groups:end], "0123456789"); digit >= 0 {
+		end = groups + digit
+	}
+	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+// endsWord reports whether c stands between words, not in a token.
+func endsWord(c byte) bool { return endsValue(c) || strings.IndexByte(",;()[]{}|", c) >= 0 }
 
 // valid replaces what Postgres refuses in text: bytes that are not UTF-8, and NUL.
 func valid(s string) string {
@@ -51,21 +80,10 @@ func valid(s string) string {
 	return s
 }
 
-// cut shortens text over Limit, going back to the end of a token and of a number where one is near.
+// cut shortens text over Limit, going back to the end of a token and of a number.
 func cut(s string) string {
 	if len(s) <= Limit {
 		return s
 	}
-	end := Limit - cutSlack
-	for end > 0 && !utf8.RuneStart(s[end]) && end > Limit-cutSlack-utf8.UTFMax {
-		end--
-	}
-	floor := end - cutReach
-	if at := strings.LastIndexAny(s[floor:end], " \t\n&,;"); at >= 0 {
-		end = floor + at
-	}
-	for end > floor && (isDigit(s[end-1]) || s[end-1] == ' ' || s[end-1] == '-') {
-		end--
-	}
-	return s[:end] + CutMark
+	return Halved(s[:Limit-cutSlack]) + CutMark
 }

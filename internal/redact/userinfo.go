@@ -42,3 +42,45 @@ func (sc *scanner) slashedUserinfo(from, end int) int {
 	}
 	return strings.LastIndexByte(sc.s[from:stop], '@')
 }
+
+// bareUserinfo replaces the user part before the "@" at i of a connection string without a scheme, and returns where
+// to go on: user:password@tcp(host), user:password@host:port or user:password@host/name. Without one of these it may
+// be the name of a person.
+func (sc *scanner) bareUserinfo(i int) int {
+	s := sc.s
+	if !sc.connects(i + 1) {
+		return i + 1
+	}
+	from := i
+	for from > max(sc.done, i-userinfoReach) && !endsValue(s[from-1]) {
+		from--
+	}
+	colon := strings.IndexByte(s[from:i], ':')
+	if colon < 1 || from+colon+1 == i || strings.HasPrefix(s[from+colon:], "://") {
+		return i + 1
+	}
+	for at := from; at < from+colon; at++ {
+		if !isNameByte(s[at]) {
+			return i + 1
+		}
+	}
+	return sc.replace(from, i, RedactedMark)
+}
+
+// connects reports whether a host with a port, a path or a protocol stands at i.
+func (sc *scanner) connects(i int) bool {
+	s := sc.s
+	for _, protocol := range [...]string{"tcp(", "unix("} {
+		if strings.HasPrefix(s[i:], protocol) {
+			return true
+		}
+	}
+	end := i
+	for end < len(s) && (isAlnum(s[end]) || s[end] == '.' || s[end] == '-') {
+		end++
+	}
+	if end == i || end+1 >= len(s) {
+		return false
+	}
+	return s[end] == ':' && isDigit(s[end+1]) || s[end] == '/' && isAlnum(s[end+1])
+}

@@ -1,9 +1,10 @@
 package sheet
 
 import (
-	"encoding/csv"
+	"bufio"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,18 +12,20 @@ import (
 
 // Writer writes lines of as many cells as its header has. It is for one goroutine.
 type Writer struct {
-	out  *csv.Writer
+	out  *bufio.Writer
 	line []string
 }
 
 // NewWriter writes the header.
 func NewWriter(out io.Writer, header ...string) (*Writer, error) {
-	w := &Writer{csv.NewWriter(out), make([]string, len(header))}
-	w.out.UseCRLF = true
+	w := &Writer{bufio.NewWriter(out), make([]string, len(header))}
 	for i, name := range header {
 		w.line[i] = Safe(name)
+		if strings.ContainsAny(w.line[i], "\",;\r\n ") {
+			w.line[i] = quoted(w.line[i])
+		}
 	}
-	return w, w.out.Write(w.line)
+	return w, w.end()
 }
 
 // Write writes a line of texts, numbers, times and flags; nil is an empty cell. Any
@@ -38,13 +41,25 @@ func (w *Writer) Write(cells ...any) error {
 		}
 		w.line[i] = text
 	}
-	return w.out.Write(w.line)
+	return w.end()
 }
+
+// end writes the line.
+func (w *Writer) end() error {
+	_, err := w.out.WriteString(strings.Join(w.line, ",") + "\r\n")
+	return err
+}
+
+// quoted is a text in quotes, with its ends of line as RFC 4180 has them.
+func quoted(text string) string {
+	return `"` + inQuotes.Replace(text) + `"`
+}
+
+var inQuotes = strings.NewReplacer(`"`, `""`, "\r", "", "\n", "\r\n")
 
 // Flush hands what was written to the writer below.
 func (w *Writer) Flush() error {
-	w.out.Flush()
-	return w.out.Error()
+	return w.out.Flush()
 }
 
 func textOf(cell any) (string, error) {
@@ -52,7 +67,7 @@ func textOf(cell any) (string, error) {
 	case nil:
 		return "", nil
 	case string:
-		return Safe(v), nil
+		return quoted(Safe(v)), nil
 	case int:
 		return strconv.Itoa(v), nil
 	case int64:
@@ -70,13 +85,19 @@ func textOf(cell any) (string, error) {
 // forms, which some take for the same.
 const formula = "=+-@\t\r\n'＝＋－＠"
 
-// Safe is a text as a cell that no spreadsheet takes for a formula. Text undoes it.
+// Safe is a text as a cell that no spreadsheet takes for a formula: neither all of it, nor
+// what follows a semicolon, where a spreadsheet may begin a new cell. A byte order mark at
+// its beginning is left out. Text undoes the rest.
 func Safe(text string) string {
+	text = afterSemicolon.ReplaceAllString(strings.TrimLeft(text, "\ufeff"), ";'$1")
 	if text != "" && strings.ContainsAny(firstOf(text), formula) {
 		return "'" + text
 	}
 	return text
 }
+
+// afterSemicolon finds what would begin a formula in a cell of its own, also behind a quote.
+var afterSemicolon = regexp.MustCompile(`;([=+\-@\t\r\n'＝＋－＠"\x{feff}])`)
 
 // firstOf is a text's first character.
 func firstOf(text string) string {
@@ -89,4 +110,6 @@ func firstOf(text string) string {
 }
 
 // Text is the text that Safe made a cell of.
-func Text(cell string) string { return strings.TrimPrefix(cell, "'") }
+func Text(cell string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(cell, "'"), ";'", ";")
+}

@@ -16,6 +16,7 @@ func TestNoCellIsTakenForAFormula(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "a=b": "a=b", "=1+1": "'=1+1", "+49": "'+49", "-cmd|'/C calc'!A0": "'-cmd|'/C calc'!A0", "@SUM(A1)": "'@SUM(A1)",
 		"\t=1": "'\t=1", "\r=1": "'\r=1", "\n=1": "'\n=1", "'quoted": "''quoted", "＝1": "'＝1", "é=": "é=", "\xff=": "\xff=",
+		"a;=1+1": "a;'=1+1", ";=1+1": ";'=1+1", ";\"=1\"": ";'\"=1\"", "a;'b": "a;''b", ";;-1": ";;'-1", "a; b;c": "a; b;c", ";＝1": ";'＝1", ";\ufeff=1": ";'\ufeff=1",
 	} {
 		if got := Safe(text); got != want || Text(got) != text {
 			t.Errorf("%q becomes %q and back %q, want %q", text, got, Text(got), want)
@@ -66,4 +67,17 @@ func TestTextsComeBackAsTheyWere(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A sheet that begins cells at semicolons finds no formula either.
+func TestNoTextIsAFormulaBehindASemicolon(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w, err := NewWriter(&out, "a", "b")
+	if err := errors.Join(err, w.Write(";=1+1", "\ufeff=2;\"=3\""), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a,b\r\n\";'=1+1\",\"'=2;'\"\"=3\"\"\"\r\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
 }

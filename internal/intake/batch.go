@@ -1,0 +1,145 @@
+package intake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Batch reads the items of an object with one list from a stream, each as it was written:
+//
+//	{"adjudications":[{...},{...}]}
+//
+// It reads no further than the item after the last allowed one, and no further than the
+// allowed length into an item. It returns a *BatchError for what it refuses, and the
+// reader's error for what it can't read. Items are not read strictly: see One.
+func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, error) {
+	b := batch{r: &boundedReader{in: r}}
+	b.dec = json.NewDecoder(b.r)
+	b.r.until = batchFrame
+	empty := &BatchError{Field: name, Problem: fmt.Sprintf("must hold 1 to %d, holds 0", items)}
+	if err := b.begin(name); errors.Is(err, errNoList) {
+		return nil, empty
+	} else if err != nil {
+		return nil, b.malformed(err)
+	}
+	var out []json.RawMessage
+	for {
+		b.r.until = b.dec.InputOffset() + int64(length) + batchFrame
+		if !b.dec.More() {
+			break
+		}
+		if len(out) == items {
+			return nil, &BatchError{Field: name, Problem: fmt.Sprintf("must hold 1 to %d, holds more", items)}
+		}
+		item := fmt.Sprintf("%s[%d]", name, len(out))
+		var text json.RawMessage
+		err := b.dec.Decode(&text)
+		if errors.Is(err, errBound) || err == nil && len(text) > length {
+			return nil, &BatchError{Field: item, Problem: fmt.Sprintf("is over %d bytes", length)}
+		}
+		if err != nil {
+			return nil, b.malformed(err)
+		}
+		out = append(out, text)
+	}
+	if err := b.end(); err != nil {
+		return nil, b.malformed(err)
+	}
+	if len(out) == 0 {
+		return nil, empty
+	}
+	return out, nil
+}
+
+// BatchError is what is wrong with a batch.
+type BatchError struct {
+	Field     string
+	Problem   string
+	Malformed bool // it is not JSON
+}
+
+func (e *BatchError) Error() string { return strings.TrimSpace(e.Field + " " + e.Problem) }
+
+// batchFrame is room for what stands around an item: the name of the list, and white space.
+const batchFrame = 1024
+
+var (
+	errBound = errors.New("intake: the bound of an item is reached")
+	errFrame = errors.New("must be an object with one list")
+
+	errNoList = errors.New("intake: an object without members")
+)
+
+type batch struct {
+	r   *boundedReader
+	dec *json.Decoder
+}
+
+func (b batch) begin(name string) error {
+	for _, want := range []json.Token{json.Delim('{'), name, json.Delim('[')} {
+		got, err := b.dec.Token()
+		switch {
+		case err != nil:
+			return err
+		case want == name && got == json.Delim('}'):
+			return errNoList
+		case got != want:
+			return errFrame
+		}
+	}
+	return nil
+}
+
+func (b batch) end() error {
+	for _, want := range []json.Token{json.Delim(']'), json.Delim('}')} {
+		if got, err := b.dec.Token(); err != nil {
+			return err
+		} else if got != want {
+			return errFrame
+		}
+	}
+	switch _, err := b.dec.Token(); {
+	case err == nil:
+		return errFrame
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+// malformed returns what is wrong with the JSON, or the error of reading.
+func (b batch) malformed(err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, errFrame), errors.Is(err, errBound):
+		return &BatchError{Problem: errFrame.Error() + ", adjudications"}
+	case errors.As(err, &syntax):
+		return &BatchError{Problem: fmt.Sprintf("is not JSON: %s at byte %d", syntax, syntax.Offset), Malformed: true}
+	case b.r.err != nil && !errors.Is(b.r.err, io.EOF):
+		return b.r.err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &BatchError{Problem: "is not JSON: it ends too early", Malformed: true}
+	}
+	return &BatchError{Problem: "is not JSON: " + err.Error(), Malformed: true}
+}
+
+// boundedReader fails with errBound when more than a number of bytes is asked for.
+type boundedReader struct {
+	in          io.Reader
+	read, until int64
+	err         error // of in
+}
+
+func (r *boundedReader) Read(p []byte) (int, error) {
+	if r.read >= r.until {
+		return 0, errBound
+	}
+	n, err := r.in.Read(p[:min(int64(len(p)), r.until-r.read)])
+	r.read += int64(n)
+	r.err = err
+	return n, err
+}

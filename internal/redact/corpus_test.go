@@ -1,0 +1,192 @@
+package redact
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mostMissed is how many forms of secrets may pass; README names each.
+const mostMissed = 7
+
+// form is one line of testdata/secrets.txt.
+type form struct{ kind, limit, leak, text string }
+
+var character = regexp.MustCompile(`<U\+([0-9A-F]{4,6})>`)
+
+// madeUp are secrets of the shapes that issuers use, put together here so that no file holds one.
+var madeUp = strings.NewReplacer(
+	"{card}", "4111111111111111",
+	"{stripe}", "sk_"+"live_"+strings.Repeat("x7Qa", 6),
+	"{ya29}", "ya"+"29."+strings.Repeat("a0Xb-", 8),
+	"{akia}", "AK"+"IA"+strings.Repeat("Q2W7", 4),
+	"{aws}", strings.Repeat("wJ9r/XtnF3", 4),
+	"{github}", "gh"+"p_"+strings.Repeat("x7Qa", 9),
+	"{hook}", "T0"+"00/B0"+"00/"+strings.Repeat("x7Qa", 6),
+	"{jwt}", "ey"+"JhbGciOiJIUzI1NiJ9.ey"+"JzdWIiOiIxIn0.c2ln",
+	"{own}", "rc"+"k_"+strings.Repeat("x7Qa", 10),
+)
+
+func spelled(s string) string {
+	s = character.ReplaceAllStringFunc(s, func(c string) string {
+		n, err := strconv.ParseInt(character.FindStringSubmatch(c)[1], 16, 32)
+		if err != nil {
+			return c
+		}
+		return string(rune(n))
+	})
+	return madeUp.Replace(s)
+}
+
+func lines(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "# ") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func forms(t *testing.T) []form {
+	t.Helper()
+	var out []form
+	for _, line := range lines(t, "testdata/secrets.txt") {
+		parts := strings.SplitN(line, "|", 4)
+		if len(parts) != 4 {
+			t.Fatalf("%q is no form", line)
+		}
+		f := form{parts[0], parts[1], spelled(parts[2]), spelled(parts[3])}
+		if !strings.Contains(f.text, f.leak) {
+			t.Fatalf("%s: %q does not hold %q", f.kind, f.text, f.leak)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Each known form of a secret is taken out, or the README's limit names it.
+func TestKnownFormsOfSecretsAreTakenOutOrNamed(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, missed := forms(t), 0
+	for _, f := range all {
+		got := Text("POST /pay: " + f.text + " (try 1)")
+		left := strings.Contains(got, f.leak)
+		switch {
+		case left && f.limit == "":
+			t.Errorf("%s: %q is left in %q", f.kind, f.leak, got)
+		case !left && f.limit != "":
+			t.Errorf("%s is caught: take it out of the README's limit and of the corpus", f.kind)
+		case left && !strings.Contains(string(readme), f.limit):
+			t.Errorf("%s is not caught, and the README does not say %q", f.kind, f.limit)
+		}
+		if left {
+			missed++
+		} else if !strings.HasPrefix(got, "POST /pay: ") || !strings.HasSuffix(got, " (try 1)") && !strings.Contains(f.kind, "cookie") && !strings.Contains(f.kind, "private key") {
+			t.Errorf("%s: more than the secret was taken out: %q", f.kind, got)
+		}
+		if again := Text(got); again != got {
+			t.Errorf("%s: a second time: %q, then %q", f.kind, got, again)
+		}
+	}
+	if len(all) < 87 || missed > mostMissed {
+		t.Errorf("%d of %d forms are missed", missed, len(all))
+	}
+}
+
+// The same forms are refused at the door, as an id and in a payload, by a field that does not repeat them.
+func TestKnownFormsOfSecretsAreRefusedAtTheDoor(t *testing.T) {
+	t.Parallel()
+	for _, f := range forms(t) {
+		if f.limit != "" {
+			continue
+		}
+		doc, err := json.Marshal(map[string]any{"items": []any{1, map[string]string{"note": f.text}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if field, found := Find(doc); !found || field != "items[1].note" {
+			t.Errorf("%s: found %v at %q", f.kind, found, field)
+		}
+		if !Holds(f.text) {
+			t.Errorf("%s: %q is taken for an id", f.kind, f.text)
+		}
+	}
+}
+
+// A cut anywhere leaves no part of a secret that is recognised whole.
+func TestNoFormIsCutInHalf(t *testing.T) {
+	t.Parallel()
+	for _, f := range forms(t) {
+		if f.limit != "" {
+			continue
+		}
+		for _, room := range []int{Limit - cutSlack, reach} {
+			for _, back := range []int{len(f.text) / 4, len(f.text) / 2, len(f.text) * 3 / 4, len(f.text) - 1} {
+				in := strings.Repeat("a ", (room-back)/2) + strings.Repeat(" ", (room-back)%2) + f.text + strings.Repeat(" z", Limit)
+				if got := Text(in); strings.Contains(got, f.leak) {
+					t.Errorf("%s: %q is left, cut %d bytes behind its begin", f.kind, f.leak, back)
+				}
+			}
+		}
+	}
+}
+
+func TestHalvedDropsWhatTheEndMayHaveHalved(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                                     "",
+		"card 411111111111111":                 "card ",
+		"card 4111 1111 1111 11":               "card ",
+		"card 4111-1111-1111-":                 "card ",
+		`{"error":"declined","n":"41111111`:    `{"error":"declined","n":"`,
+		"key sk_test_abc":                      "key ",
+		"to DE89370400440532013":               "to ",
+		"declined for [card] and":              "declined for [card] ",
+		"all is said. ":                        "all is said. ",
+		"token=abc":                            "",
+		strings.Repeat("w", 3*cutReach):        strings.Repeat("w", 2*cutReach),
+		"支払い 4111":                             "支払い ",
+		strings.Repeat("支", cutReach) + "\xe6": strings.Repeat("支", cutReach-cutReach/3),
+	} {
+		if got := Halved(in); got != want {
+			t.Errorf("Halved(%.40q) = %.40q (%d bytes), want %.40q (%d)", in, got, len(got), want, len(want))
+		}
+	}
+}
+
+// Ids, amounts, digests, times and sentences stay as they are, and are taken as ids and in payloads.
+func TestInnocentTextsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	all := lines(t, "testdata/innocent.txt")
+	for _, text := range all {
+		if got := Text(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+		if Holds(text) {
+			t.Errorf("%q is refused as an id", text)
+		}
+		doc, err := json.Marshal(map[string]any{"note": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if field, found := Find(doc); found {
+			t.Errorf("%q is refused in a payload, at %q", text, field)
+		}
+	}
+	if len(all) < 500 {
+		t.Errorf("%d texts", len(all))
+	}
+}

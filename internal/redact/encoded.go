@@ -1,0 +1,105 @@
+package redact
+
+import (
+	"encoding/base64"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	leastEncoded = 18  // a card of 13 digits in base64
+	mostEncoded  = 512 // what is longer is a file
+	cloudKey     = 40  // of Amazon: 30 bytes in base64
+	leastTurns   = 12  // between kinds of letters in such a key; a path has few
+)
+
+// encoded replaces the base64 that begins at i when it is a cloud key, or text that holds a secret.
+func (sc *scanner) encoded(i int) (int, bool) {
+	s := sc.s
+	if sc.inner || (i > 0 && isBase64(s[i-1])) {
+		return 0, false
+	}
+	end := i
+	for end < len(s) && isBase64(s[end]) {
+		end++
+	}
+	padded := end
+	for padded < len(s) && s[padded] == '=' && padded < end+2 {
+		padded++
+	}
+	if end-i == cloudKey && padded == end && turns(s[i:end]) >= leastTurns {
+		return sc.replace(i, end, RedactedMark), true
+	}
+	if end-i < leastEncoded || end-i > mostEncoded || !readable(s[i:i+4]) {
+		return 0, false
+	}
+	var buf [mostEncoded]byte
+	text, ok := unbase64(buf[:], s[i:end])
+	if !ok {
+		return 0, false
+	}
+	inside := scanner{s: string(text), issuedOnly: true, inner: true}
+	inside.run()
+	if inside.out == nil {
+		return 0, false
+	}
+	return sc.replace(i, padded, RedactedMark), true
+}
+
+// isBase64 reports whether c is of one of the two alphabets.
+func isBase64(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '-' || c == '_' }
+
+// readable reports whether four characters of base64 are three of ASCII text.
+func readable(four string) bool {
+	var buf [3]byte
+	text, ok := unbase64(buf[:], four)
+	return ok && len(text) == len(buf)
+}
+
+// unbase64 decodes text without padding, and reports whether it is text again.
+func unbase64(buf []byte, s string) ([]byte, bool) {
+	n, err := base64.RawStdEncoding.Decode(buf, []byte(s))
+	if err != nil {
+		if n, err = base64.RawURLEncoding.Decode(buf, []byte(s)); err != nil {
+			return nil, false
+		}
+	}
+	text := buf[:n]
+	if !utf8.Valid(text) {
+		return nil, false
+	}
+	for _, r := range string(text) {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\r' && r != '\t' {
+			return nil, false
+		}
+	}
+	return text, true
+}
+
+// turns counts how often small letters, capitals and digits follow each other in the alphabet of Amazon's keys; 0 in
+// another one or where a kind is missing.
+func turns(s string) int {
+	count, kinds, last := 0, 0, 0
+	for i := range len(s) {
+		kind := 0
+		switch c := s[i]; {
+		case isDigit(c):
+			kind = 1
+		case 'a' <= c && c <= 'z':
+			kind = 2
+		case 'A' <= c && c <= 'Z':
+			kind = 4
+		case c == '-' || c == '_':
+			return 0
+		}
+		kinds |= kind
+		if kind != last {
+			count++
+		}
+		last = kind
+	}
+	if kinds != 7 {
+		return 0
+	}
+	return count
+}

@@ -1,0 +1,86 @@
+package redact
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// hostile lists parts of texts. Each part of a text could make its scanner read the rest anew.
+var hostile = map[string]string{
+	"code":       "pin:",
+	"code_equal": "otp=",
+	"signature":  "sig=",
+	"brackets":   "pin:[",
+	"quotes":     `pin:\"`,
+	"jwt":        "eyJ-",
+	"dashes":     "a-",
+	"number":     "1 ",
+	"pem":        "-----BEGIN ",
+	"url":        "://a:b",
+	"bearer":     "bearer-",
+}
+
+// BenchmarkHostileTexts reports the time of a byte, which does not grow with the text.
+func BenchmarkHostileTexts(b *testing.B) {
+	for name, part := range hostile {
+		for _, size := range []int{16 << 10, 64 << 10} {
+			in := strings.Repeat(part, size/len(part))
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				for b.Loop() {
+					Holds(in)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(in)), "ns/byte")
+			})
+		}
+	}
+}
+
+// BenchmarkFindDeep reports the time of a byte of many values below many keys, which does not grow with the depth.
+func BenchmarkFindDeep(b *testing.B) {
+	for _, depth := range []int{250, 1000} {
+		in := json.RawMessage(strings.Repeat(`{"a":`, depth) + "[1" + strings.Repeat(",1", 10*depth) + "]" + strings.Repeat("}", depth))
+		b.Run(fmt.Sprint(depth), func(b *testing.B) {
+			for b.Loop() {
+				Find(in)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(in)), "ns/byte")
+		})
+	}
+}
+
+func TestAValueUnderACodeNameIsLookedAtInPart(t *testing.T) {
+	t.Parallel()
+	for _, begins := range []string{"", "[", `"`, `\"`} {
+		sc := scanner{s: "pin:" + begins + strings.Repeat("x", 4*codeReach)}
+		if near := sc.beginning(len("pin:")); len(near) > codeReach || len(near) < codeReach/2 {
+			t.Errorf("%q: %d bytes looked at", begins, len(near))
+		}
+	}
+	long := "otp 1 sig=1" + strings.Repeat("x", 4*codeReach) + " b"
+	if got, want := Text(long), "otp 1 sig="+RedactedMark+" b"; got != want {
+		t.Errorf("a long value is not replaced whole: %q", got)
+	}
+}
+
+func TestARunWithoutADotIsReadOnceForATokenInIt(t *testing.T) {
+	t.Parallel()
+	s := strings.Repeat("eyJ-", 100)
+	sc := scanner{s: s + " eyJhbGciOiJIUzI1NiJ9.a.b"}
+	if sc.jwt(0); sc.keyless != len(s) {
+		t.Errorf("the run ends at %d, remembered is %d", len(s), sc.keyless)
+	}
+	if sc.run(); string(sc.out) != s+" "+RedactedMark {
+		t.Errorf("a token behind the run: %q", sc.out)
+	}
+}
+
+// TestFindReadsTheNamesAboveAValueOnce counts allocations, for each name that is read takes one.
+func TestFindReadsTheNamesAboveAValueOnce(t *testing.T) {
+	const depth, values = 100, 500
+	in := json.RawMessage(strings.Repeat(`{"note":`, depth) + "[1" + strings.Repeat(",1", values-1) + "]" + strings.Repeat("}", depth))
+	if took := testing.AllocsPerRun(3, func() { Find(in) }); took > 10*(depth+values) {
+		t.Errorf("%d names and %d values took %.0f allocations", depth, values, took)
+	}
+}

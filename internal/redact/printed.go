@@ -1,0 +1,143 @@
+package redact
+
+// widestGap is how many characters that are neither letters nor digits may join two groups of one number.
+const widestGap = 4
+
+// printedAs lists the group lengths in which cards are printed. A card may also be written digit by digit.
+var printedAs = [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}}
+
+// gapLen is the length of what stands before the next group at the start of s; 0 when that is none.
+func gapLen(s string) int {
+	for n := range min(len(s), widestGap+1) {
+		if isAlnum(s[n]) {
+			return n
+		}
+	}
+	return 0
+}
+
+// printed replaces a card whose first group begins at i and whose groups are joined by the same signs, whatever
+// these are. A run of more groups, as an IPv6 address or a list is one, holds none.
+func (sc *scanner) printed(i int) (int, bool) {
+	s := sc.s
+	var lens [maxCard]int
+	var digits [maxCard]byte
+	count, n, gap, at := 0, 0, "", i
+	if gl := gapLen(s[sc.digitsEnd(i):]); gl > 0 {
+		gap = s[sc.digitsEnd(i) : sc.digitsEnd(i)+gl]
+	}
+	if gap == "" || (i > len(gap) && s[i-len(gap):i] == gap && isDigit(s[i-len(gap)-1])) {
+		return 0, false
+	}
+	for {
+		end := sc.digitsEnd(at)
+		if end == at || n+end-at > maxCard || (end < len(s) && isAlnum(s[end])) {
+			return 0, false
+		}
+		lens[count] = end - at
+		count++
+		n += copy(digits[n:], s[at:end])
+		at = end
+		if len(s)-end <= len(gap) || s[end:end+len(gap)] != gap || !isAlnum(s[end+len(gap)]) {
+			break
+		}
+		at = end + len(gap)
+	}
+	if n < minCard || !asPrinted(lens[:count]) || !issued(digits[:n]) {
+		return 0, false
+	}
+	return sc.replace(i, sc.trackEnd(at), CardMark), true
+}
+
+func asPrinted(lens []int) bool {
+	if len(lens) >= minCard {
+		return true // single digits: there are no more than a card has
+	}
+	for _, known := range printedAs {
+		if len(lens) != len(known) {
+			continue
+		}
+		same := true
+		for i, n := range known {
+			same = same && lens[i] == n
+		}
+		if same {
+			return true
+		}
+	}
+	return false
+}
+
+// besideHex replaces a card in a hexadecimal word s[i:end] that is the card with at most one letter on each side, or
+// the second track of a card. A digest is of another form; 64 bits are 16 characters.
+func (sc *scanner) besideHex(i, end int) (int, bool) {
+	from := i
+	if !isDigit(sc.s[from]) {
+		from++
+	}
+	to := sc.digitsEnd(from)
+	if n := to - from; n < minCard || n > maxCard || !issued([]byte(sc.s[from:to])) {
+		return 0, false
+	}
+	if track := sc.trackEnd(to); track >= end && track > to {
+		return sc.replace(from, track, CardMark), true
+	}
+	if end-i == 16 || end-to > 1 {
+		return 0, false
+	}
+	return sc.replace(from, to, CardMark), true
+}
+
+const (
+	leastTrack = 4  // a card's expiry
+	trackName  = 32 // of the holder, with the signs around
+)
+
+// trackEnd is the end of what a magnetic stripe holds behind the number that ends at to: "=" or "D" and digits on the
+// second track, the holder between "^" and digits on the first. It is to where none of that follows.
+func (sc *scanner) trackEnd(to int) int {
+	s := sc.s
+	if to == len(s) {
+		return to
+	}
+	at := to + 1
+	switch s[to] {
+	case '=', 'D', 'd':
+	case '^':
+		for at < min(len(s), to+trackName) && s[at] != '^' && s[at] != '\n' {
+			at++
+		}
+		if at == len(s) || s[at] != '^' {
+			return to
+		}
+		at++
+	default:
+		return to
+	}
+	end := sc.digitsEnd(at)
+	if end-at < leastTrack {
+		return to
+	}
+	if end < len(s) && s[end] == '?' {
+		end++
+	}
+	return end
+}
+
+// mostFraction is how many digits that mean something a floating-point number prints at most.
+const mostFraction = 17
+
+// isFraction reports whether the digits at i are those of a printed floating-point number, behind its point.
+func (sc *scanner) isFraction(i int) bool {
+	if i < 2 || sc.s[i-1] != '.' || !isDigit(sc.s[i-2]) {
+		return false
+	}
+	from := i - 1
+	for from > 0 && isDigit(sc.s[from-1]) {
+		from--
+	}
+	for from < i-1 && sc.s[from] == '0' {
+		from++
+	}
+	return (i-1-from)+(sc.digitsEnd(i)-i) <= mostFraction
+}
