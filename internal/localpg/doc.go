@@ -1,7 +1,8 @@
 // Package localpg finds the PostgreSQL binaries of this machine and runs a private instance of them.
 //
-// A private instance listens on loopback alone, on a free port that is never 5432, without a Unix socket, and trusts
-// whoever connects: it is for tests, demonstrations and the sandbox. It dies with the process that started it, even
+// A private instance listens on loopback alone, on a free port that is never 5432, without a Unix socket, and asks for
+// a random password of its own, which URL has: another user of the machine gets nothing from it. It is for tests,
+// demonstrations and the sandbox. It dies with the process that started it, even
 // when that one is killed with SIGKILL. Root runs it as the user postgres, else nobody.
 //
 //	stopped --Start--> running --Restart(mode)--> running

@@ -58,7 +58,7 @@ func (s *Server) arguments(port, connections int) []string {
 
 // ready asks for an answer of this very cluster: another server may have got the port.
 func (s *Server) ready(ctx context.Context, port, _ int) error {
-	db, err := sql.Open("postgres", databaseURL(port, "postgres")+"&connect_timeout=5")
+	db, err := sql.Open("postgres", s.databaseURL(port, "postgres")+"&connect_timeout=5")
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ const stopGrace = 20 * time.Second
 // Server is a private instance. Its methods may be called by any goroutine.
 type Server struct {
 	bin, data string
+	password  string
 	dir       *child.Dir
 	as        *child.Identity
 	durable   bool
@@ -105,14 +106,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// URL of a database of this server, for lib/pq. The database "postgres" exists.
+// URL of a database of this server, with the password, for lib/pq. The database "postgres" exists.
 func (s *Server) URL(database string) string {
-	return databaseURL(s.port, database)
+	return s.databaseURL(s.port, database)
 }
 
-func databaseURL(port int, database string) string {
+func (s *Server) databaseURL(port int, database string) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		Path: "/" + database, RawQuery: "sslmode=disable",
 	}
 	return u.String()

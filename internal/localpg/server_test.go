@@ -7,9 +7,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,6 +172,52 @@ func TestKeptDirectoryServesTheNextStart(t *testing.T) {
 	}
 	if got := query(t, start(t, Options{Dir: dir}), "select word from kept"); got != "one" {
 		t.Errorf("kept = %q", got)
+	}
+}
+
+// Another user of the machine can reach the port, list the processes and look into the directory.
+func TestNobodyGetsInWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	s, other := start(t, Options{}), start(t, Options{})
+	own, err := url.Parse(s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, user := range map[string]*url.Userinfo{
+		"none": url.User(superuser), "empty": url.UserPassword(superuser, ""), "the user's name": url.UserPassword(superuser, superuser),
+		"of another server": url.UserPassword(superuser, other.password),
+	} {
+		as := *own
+		as.User = user
+		db, err := sql.Open("postgres", as.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.PingContext(t.Context()); err == nil {
+			t.Errorf("the password %s opens it", name)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	info, err := os.Stat(s.passwordFile())
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file of the password: %v, %v", info, err)
+	}
+	if ps, err := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(s.PID())).Output(); err != nil || len(ps) == 0 || strings.Contains(string(ps), s.password) {
+		t.Errorf("the arguments of the process: %s, %v", ps, err)
+	}
+}
+
+func TestAKeptClusterWithoutItsPasswordSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(reachableDir(t), "pg")
+	s := start(t, Options{Dir: dir})
+	if err := errors.Join(s.Stop(), os.Remove(s.passwordFile())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "has no password") {
+		t.Errorf("%v", err)
 	}
 }
 

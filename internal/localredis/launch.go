@@ -28,9 +28,13 @@ const (
 )
 
 // server says how to start redis-server; its files go to the subdirectory "data" that only it may use.
-func server(path string, dir *child.Dir, as *child.Identity, o Options) (child.Server, error) {
+func server(path string, dir *child.Dir, as *child.Identity, password string, o Options) (child.Server, error) {
 	data := filepath.Join(dir.Path, "data")
 	if err := as.MakeDir(data); err != nil {
+		return child.Server{}, err
+	}
+	config := filepath.Join(data, "redis.conf") // every user of the machine can read the arguments of a process
+	if err := as.WriteSecret(config, "requirepass "+password+"\n"); err != nil {
 		return child.Server{}, err
 	}
 	appendOnly := "no"
@@ -38,11 +42,11 @@ func server(path string, dir *child.Dir, as *child.Identity, o Options) (child.S
 		appendOnly = "yes"
 	}
 	return child.Server{
-		Name: "redis-server", Standard: standardPort, Ready: ready, Log: o.Log,
+		Name: "redis-server", Standard: standardPort, Ready: ready(password), Log: o.Log,
 		Busy: func(output string) bool { return strings.Contains(output, "Address already in use") },
 		Spec: func(port int) child.Spec {
 			args := []string{
-				"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
+				config, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data, "--daemonize", "no",
 				"--databases", strconv.Itoa(databases), "--save", "", "--appendonly", appendOnly,
 				"--maxmemory-policy", "noeviction",
 			}
@@ -56,7 +60,11 @@ func server(path string, dir *child.Dir, as *child.Identity, o Options) (child.S
 }
 
 // ready asks the server on port for its process id: another server may have got the port.
-func ready(ctx context.Context, port, pid int) (err error) {
+func ready(password string) child.ReadyFunc {
+	return func(ctx context.Context, port, pid int) error { return isReady(ctx, password, port, pid) }
+}
+
+func isReady(ctx context.Context, password string, port, pid int) (err error) {
 	dialer := net.Dialer{Timeout: answerLimit}
 	conn, err := dialer.DialContext(ctx, "tcp", address(port))
 	if err != nil {
@@ -66,11 +74,11 @@ func ready(ctx context.Context, port, pid int) (err error) {
 	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "AUTH "+password+"\r\nINFO server\r\nQUIT\r\n"); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(conn)
-	if !lines.Scan() || lines.Text() != "+PONG" {
+	if !lines.Scan() || lines.Text() != "+OK" {
 		return fmt.Errorf("redis-server answers %q: %w", lines.Text(), errors.Join(lines.Err(), errNotReady))
 	}
 	for lines.Scan() {

@@ -34,8 +34,9 @@ const stopGrace = 10 * time.Second
 
 // Server is a private instance. Its methods may be called by any goroutine.
 type Server struct {
-	dir    *child.Dir
-	launch child.Server
+	dir      *child.Dir
+	launch   child.Server
+	password string
 
 	mu      sync.Mutex
 	port    int
@@ -59,7 +60,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := as.CanReach(path); err != nil {
 		return nil, err
 	}
-	s := &Server{}
+	s := &Server{password: child.Password()}
 	if o.Dir == "" {
 		nothing := func(string) error { return nil }
 		s.dir, err = child.TempDir("redis", child.Roots(o.AppendOnly), as, nothing)
@@ -69,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.launch, err = server(path, s.dir, as, o); err == nil {
+	if s.launch, err = server(path, s.dir, as, s.password, o); err == nil {
 		s.process, s.port, err = s.launch.Serve(ctx, 0)
 	}
 	if err != nil {
@@ -81,8 +82,11 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 // Addr is host:port, the same for the server's whole life.
 func (s *Server) Addr() string { return address(s.port) }
 
-// URL of database 0, in the form that go-redis and asynq parse.
-func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+// Password is what the server asks for, the same for its whole life.
+func (s *Server) Password() string { return s.password }
+
+// URL of database 0, with the password, in the form that go-redis and asynq parse.
+func (s *Server) URL() string { return "redis://:" + s.password + "@" + s.Addr() + "/0" }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 

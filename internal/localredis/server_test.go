@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,6 +117,28 @@ func TestSettingsKeepKeysAndManyDatabases(t *testing.T) {
 		}
 		return failed
 	})
+}
+
+// Another user of the machine can reach the port, list the processes and look into the directory.
+func TestNobodyGetsInWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	s, other := start(t, Options{}), start(t, Options{})
+	for name, password := range map[string]string{"none": "", "of another server": other.Password()} {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
+		if err := c.Get(t.Context(), "k").Err(); err == nil || errors.Is(err, redis.Nil) {
+			t.Errorf("the password %s opens it: %v", name, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(s.dir.Path, "data", "redis.conf"))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file of the password: %v, %v", info, err)
+	}
+	if ps, err := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(s.PID())).Output(); err != nil || len(ps) == 0 || strings.Contains(string(ps), s.Password()) {
+		t.Errorf("the arguments of the process: %s, %v", ps, err)
+	}
 }
 
 func TestStopLeavesNothing(t *testing.T) {

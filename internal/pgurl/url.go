@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-const example = "it looks like postgres://user@host:5432/name?sslmode=require"
+const example = "it looks like postgres://user@host:5432/name?sslmode=verify-full"
 
 // What is wrong with a URL.
 var (

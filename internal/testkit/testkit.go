@@ -187,5 +187,5 @@ func Redis(t testing.TB) (*localredis.Server, asynq.RedisConnOpt) {
 			t.Errorf("testkit: %v", err)
 		}
 	})
-	return s, asynq.RedisClientOpt{Addr: s.Addr()}
+	return s, asynq.RedisClientOpt{Addr: s.Addr(), Password: s.Password()}
 }
