@@ -20,6 +20,7 @@ type call struct {
 	interrupted bool          // cut short by the end of a shutdown's grace, or with its session
 	trace       string        // id of the trace that the call is part of
 	late        <-chan Result // not nil when the call goes on; its answer comes here
+	answered    func()        // with late: to be called once it has answered
 	probe       bool          // an open circuit breaker let it through: a failure is not the run's
 }
 
@@ -135,7 +136,7 @@ func (m *Manager) attempt(calls context.Context, f Family, run Run, claim claime
 	}
 	done.trace = ended(done)
 	if done.late != nil {
-		m.abandon(run, 1)
+		done.answered = m.abandon(run)
 	}
 	m.breakers.note(run, done)
 	return done
@@ -153,17 +154,21 @@ func uncalled(why string) call {
 	return call{result: res, interrupted: true}
 }
 
-// abandon counts the calls that have outlived their attempt and not answered.
-func (m *Manager) abandon(run Run, by int) {
-	m.abandoned.Add(int64(by))
-	m.breakers.hang(run.endpoint(), by)
+// abandon counts a call that has outlived its attempt, until answered is called.
+func (m *Manager) abandon(run Run) (answered func()) {
+	m.abandoned.Add(1)
+	forget := m.breakers.hang(m.endpoint(run))
+	return func() {
+		m.abandoned.Add(-1)
+		forget()
+	}
 }
 
 // awaitLate records the answer of a call whose attempt has ended without it. The
 // run is the one of that attempt.
-func (m *Manager) awaitLate(f Family, run Run, late <-chan Result) {
+func (m *Manager) awaitLate(f Family, run Run, late <-chan Result, answered func()) {
 	m.work.Go(func() {
-		defer m.abandon(run, -1)
+		defer answered()
 		var res Result
 		select {
 		case res = <-late:

@@ -27,7 +27,7 @@ func (h *house) manager() *background.Manager {
 // pending counts the bells that wait in Redis.
 func (h *house) pending() (n int) {
 	h.t.Helper()
-	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
+	i := asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	queues, err := i.Queues()
 	for _, q := range queues {
 		info, e := i.GetQueueInfo(q)

@@ -6,22 +6,29 @@ import (
 	"time"
 )
 
-// Target is whom a family's handler calls. A circuit breaker is of a target over all
-// tenants, or of a target for one tenant.
+// Target names a service that a family's handler calls, for one tenant or over all: the scope
+// of a circuit breaker.
 type Target struct {
 	Tenant string // empty: all tenants
 	Family string
 	Name   string // Run.Target
 }
 
-// targets are what a run's claim may be kept from by a breaker: its target for its own
-// tenant, and over all.
-func (r Run) targets() (own, all Target) {
-	return Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}, Target{Family: r.Family, Name: r.Target}
+// targets returns the two scopes whose breakers can keep a run from being claimed: its target
+// for its own tenant, and over all. A target that shares the breaker of another has that one's.
+func (m *Manager) targets(r Run) (own, all Target) {
+	all = m.endpoint(r)
+	return Target{Tenant: r.Tenant, Family: all.Family, Name: all.Name}, all
 }
 
-// endpoint is the run's target over all tenants.
-func (r Run) endpoint() Target { return Target{Family: r.Family, Name: r.Target} }
+// endpoint is the target, over all tenants, whose breaker the run goes by.
+func (m *Manager) endpoint(r Run) Target {
+	t := Target{Family: r.Family, Name: r.Target}
+	if of, shared := m.cfg.Shared[t]; shared {
+		t.Name = of
+	}
+	return t
+}
 
 // BreakerState is where a circuit breaker stands.
 type BreakerState string
@@ -151,9 +158,9 @@ type BreakerStore interface {
 	// one before and whose state is the one given, without a receipt. It reports whether
 	// it did.
 	StepBreaker(ctx context.Context, next Breaker) (bool, error)
-	// Paused lists waiting runs of a target: of each what Waiting gives.
+	// Paused lists waiting runs that go by a target's breaker: of each what Waiting gives.
 	Paused(ctx context.Context, q PausedQuery) ([]Run, error)
-	// CountPaused counts the waiting runs of a target, due or not, up to a number.
+	// CountPaused counts the waiting runs that go by a target's breaker, due or not, up to a number.
 	CountPaused(ctx context.Context, t Target, most int) (int, error)
 	// TellPaused leaves the receipt, in the tenant's own trail, that the breaker of a
 	// target over all tenants pauses its runs: once an opening. It does nothing when the

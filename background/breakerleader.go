@@ -254,7 +254,7 @@ func (l *leader) close(ctx context.Context) error {
 		last := rest[len(rest)-1]
 		place = Cursor{DueAt: last.DueAt, ID: last.ID}
 		own := slices.DeleteFunc(rest, func(r Run) bool {
-			return r.endpoint() != l.target || !r.State.Waiting() || l.m.engaged.has(r.ID)
+			return l.m.endpoint(r) != l.target || !r.State.Waiting() || l.m.engaged.has(r.ID)
 		})
 		if err := l.m.sweep.ring(ctx, own); err != nil {
 			return err

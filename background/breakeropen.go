@@ -4,7 +4,7 @@ package background
 // one, as far as this process knows.
 func (m *Manager) BreakerOpen(r Run) bool {
 	known := *m.breakers.known.Load()
-	one, all := r.targets()
+	one, all := m.targets(r)
 	_, held := known[one]
 	_, heldForAll := known[all]
 	return held || heldForAll

@@ -58,7 +58,7 @@ func (b *breakers) bars(r Run) bool {
 	if len(known) == 0 {
 		return false
 	}
-	own, all := r.targets()
+	own, all := b.m.targets(r)
 	return known[own].Bars() || known[all].Bars()
 }
 
@@ -92,7 +92,7 @@ func (b *breakers) pausedLately(r Run) bool {
 	if b.confirm(r) {
 		return true
 	}
-	own, all := r.targets()
+	own, all := b.m.targets(r)
 	within := 10 * max(b.m.cfg.SweepEvery, b.m.cfg.Breaker.Lead)
 	b.mu.Lock()
 	recent := time.Now().Add(-within)
@@ -174,13 +174,13 @@ func (b *breakers) publish(next map[Target]Breaker) {
 	for t, n := range next {
 		b.moved[t] = at
 		if !was[t].Bars() {
-			delete(b.windows, t)
+			b.startOver(t)
 			bars = bars || n.Bars()
 		}
 	}
 	for t := range was {
 		if _, still := next[t]; !still {
-			delete(b.windows, t)
+			b.startOver(t)
 			b.moved[t], frees = at, true
 		}
 	}
@@ -191,6 +191,15 @@ func (b *breakers) publish(next map[Target]Breaker) {
 	}
 	if frees {
 		b.m.sweep.hurry()
+	}
+}
+
+// startOver forgets what attempts from before a breaker moved say of its target. The caller
+// holds the lock.
+func (b *breakers) startOver(t Target) {
+	delete(b.windows, t)
+	if hangs, known := b.hanging[t]; known {
+		b.hanging[t] = hangs.moved()
 	}
 }
 
@@ -208,7 +217,7 @@ func (b *breakers) note(r Run, done call) {
 	if b.m.cfg.Breaker.Off || done.interrupted {
 		return
 	}
-	t, now := r.endpoint(), time.Now()
+	t, now := b.m.endpoint(r), time.Now()
 	b.mu.Lock()
 	hangs := b.hanging[t]
 	if !failing(done.result) {
@@ -228,7 +237,7 @@ func (b *breakers) note(r Run, done call) {
 	b.mu.Unlock()
 	switch {
 	case done.late != nil && hangs.opens(b.m.cfg.Breaker.Abandoned, now.Add(-done.took)):
-		b.open(t, CauseHanging, fmt.Sprintf("%d calls have outlived their time limit and not answered", hangs.calls))
+		b.open(t, CauseHanging, fmt.Sprintf("%d calls have outlived their time limit and not answered", hangs.since))
 	case why != "":
 		b.open(t, CauseFailing, why)
 	}
@@ -244,13 +253,17 @@ func outcomeOf(r Run, res Result) outcome {
 // that it was claimed for has failed.
 func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
-// hang counts calls of a target that have outlived their attempts.
-func (b *breakers) hang(t Target, by int) {
+// hang counts a call of a target that has outlived its attempt. Call answered once it has.
+func (b *breakers) hang(t Target) (answered func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	hangs := b.hanging[t]
-	hangs.calls += by
+	hangs, moves := b.hanging[t].hang()
 	b.hanging[t] = hangs
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.hanging[t] = b.hanging[t].answer(moves)
+	}
 }
 
 // tidy forgets what says nothing any more.
@@ -263,7 +276,7 @@ func (b *breakers) tidy(now time.Time) {
 		}
 	}
 	for t, hangs := range b.hanging {
-		if hangs.calls <= 0 && now.Sub(hangs.answered) > time.Hour {
+		if hangs.none() && now.Sub(hangs.answered) > time.Hour {
 			delete(b.hanging, t)
 		}
 	}
@@ -326,7 +339,7 @@ func (b *breakers) insist(t Target, decide func(Breaker) (Breaker, bool)) (now B
 // an opening. Of the many that are paused at one time, one tells and the others wait. It
 // reports false while the opening is not written, so that there is nothing to tell yet.
 func (b *breakers) tell(ctx context.Context, r Run) (told bool, err error) {
-	_, all := r.targets()
+	_, all := b.m.targets(r)
 	now, ok := (*b.known.Load())[all]
 	switch {
 	case !ok: // it is the tenant's own

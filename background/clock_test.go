@@ -42,21 +42,11 @@ func TestAProcessWhoseClockAloneIsOffClaimsNothing(t *testing.T) {
 	if got := w.Stats().ClockOffset.Round(time.Second); got != -3*time.Second {
 		t.Errorf("offset %s", got)
 	}
-	beats := func() (n int64) {
-		all, err := h.journal.Sessions(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		for _, s := range all {
-			n += s.Beat
-		}
-		return n
-	}
-	since := beats()
-	h.awaitTrue("no question that was sent before is on its way", func() bool { return beats() > since+10 })
+	since := h.beats()
+	h.awaitTrue("no question that was sent before is on its way", func() bool { return h.beats() > since+10 })
 	r := h.submit(w)
-	before := beats()
-	h.awaitTrue("it has had the time to take the task", func() bool { return beats() > before+10 })
+	before := h.beats()
+	h.awaitTrue("it has had the time to take the task", func() bool { return h.beats() > before+10 })
 	if info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1"); err != nil || info.State != asynq.TaskStatePending || info.Retried > 0 {
 		t.Errorf("the task is not left to others: %+v, %v", info, err)
 	}

@@ -38,16 +38,13 @@ func (d *death) Error() string { return d.text }
 // Is tells asynq not to retry.
 func (d *death) Is(target error) bool { return target == asynq.SkipRetry }
 
-// mirror is the death of a run as asynq shows it.
+// mirror is the death of a run as asynq shows it: the type of its error alone. The text is
+// the tenant's, and whoever opens asynqmon sees the tasks of all tenants.
 func mirror(r Run) error {
-	switch f := r.Failure; {
-	case f == nil:
+	if r.Failure == nil {
 		return &death{text: r.Reason}
-	case f.Message == "":
-		return &death{text: r.Reason + ": " + f.Type}
-	default:
-		return &death{text: r.Reason + ": " + f.Type + ": " + f.Message}
 	}
+	return &death{text: r.Reason + ": " + r.Failure.Type}
 }
 
 // carry claims, calls, records and waits until the run has ended or has to be
@@ -80,7 +77,7 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 	after, err := d.m.finish(d.family, d.run, done)
 	if done.late != nil {
 		// Only now: an answer is late when its attempt is known to have ended.
-		d.m.awaitLate(d.family, d.run, done.late)
+		d.m.awaitLate(d.family, d.run, done.late, done.answered)
 	}
 	if errors.Is(err, errClosed) {
 		return false, errUnavailable
@@ -101,6 +98,17 @@ func (d *delivery) conclude(done call) (more bool, err error) {
 		return err == nil, err
 	}
 	return false, nil
+}
+
+// uncalledPause is after what time a run is tried again whose target this process does not
+// call. Another process may take it meanwhile.
+const uncalledPause = time.Minute
+
+// tellUncalled logs, once a target, that runs wait for a process that calls it.
+func (m *Manager) tellUncalled(r Run) {
+	if _, told := m.uncalled.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !told {
+		m.log.Error("runs name a target that this process does not call: they wait until one does", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
+	}
 }
 
 // callsOutPause is after what time a run is tried again that has too many calls out.
@@ -130,6 +138,9 @@ func (d *delivery) refused(cause error) (again bool, err error) {
 		return d.letGo()
 	case errors.Is(cause, ErrCallsOut):
 		return false, &handBack{at: d.m.now().Add(callsOutPause)}
+	case errors.Is(cause, ErrTargetUnknown):
+		d.m.tellUncalled(d.run)
+		return false, &handBack{at: d.m.now().Add(uncalledPause)}
 	case errors.Is(cause, ErrUnreadable): // the ledger tells of it, once
 		return false, &handBack{at: d.m.now().Add(unreadablePause)}
 	case errors.Is(cause, ErrUnrecordable):

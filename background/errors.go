@@ -13,7 +13,10 @@ var (
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")
 	ErrSessionLost    = errors.New("background: the session of the claim is not known or was declared lost")
 	ErrBraked         = errors.New("background: the circuit breaker of the run's target is open")
-	ErrCallsOut       = errors.New("background: too many calls of the run have not come back")
+	// ErrTargetUnknown: this process does not call the run's target. Nothing was written; one
+	// that calls it goes on with the run.
+	ErrTargetUnknown = errors.New("background: this process does not call the run's target")
+	ErrCallsOut      = errors.New("background: too many calls of the run have not come back")
 	// ErrUnreadable: this program can't read the run, as one of a newer version. Nothing
 	// was written; a program that can read it goes on with it.
 	ErrUnreadable = errors.New("background: the run can't be read by this program")

@@ -41,7 +41,7 @@ type Family interface {
 	// Record commits a move and returns the run after it. When the move is not
 	// for the run as it is now, Record returns the run as it is now with one of
 	// ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst,
-	// ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
+	// ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered, ErrTargetUnknown or ErrNotFound. ErrUnreadable and ErrUnrecordable are answers as well. A
 	// move that is already recorded is answered as if it had just been.
 	Record(ctx context.Context, m Move) (Run, error)
 }

@@ -73,8 +73,7 @@ func (m *Manager) tell(f Family, run Run, done call) {
 	}
 	late := make(chan Result, 1)
 	late <- done.result
-	m.abandon(run, 1)
-	m.awaitLate(f, run, late)
+	m.awaitLate(f, run, late, m.abandon(run))
 }
 
 // asked is a run as a lookup is to see it: the call of an attempt that does not wait for

@@ -118,7 +118,7 @@ func (l *leader) made(d *delivery, claim claimed, t *ticket) (v verdict, after R
 	}
 	after, err := l.m.finish(l.f, d.run, done)
 	if done.late != nil {
-		l.m.awaitLate(l.f, d.run, done.late)
+		l.m.awaitLate(l.f, d.run, done.late, done.answered)
 	}
 	switch {
 	case err != nil || done.interrupted:

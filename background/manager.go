@@ -22,6 +22,11 @@ type Config struct {
 	Ledger   Ledger
 	Database string // identity of the ledger: a Redis that carries the notifications of another one is refused; not looked at when empty
 	Families []Family
+	// Targets are whom the handlers of this process call: its session shows them.
+	Targets []string
+	// Shared are targets, of no tenant, that go by the circuit breaker of another target of
+	// their family, for they are the same endpoint. The ledger has to go by it as well.
+	Shared map[Target]string
 
 	Slots      int           // calls of handlers at one time; 64
 	Servers    int           // asynq servers, each dequeues one task per round trip; 4
@@ -78,6 +83,7 @@ type Manager struct {
 	tracing     tracing
 	breakers    *breakers
 	breakerLoop *breakerLoop
+	uncalled    sync.Map // Target: it was logged that this process does not call it
 
 	waiting, abandoned atomic.Int64
 	unrecordable       atomic.Uint64

@@ -55,7 +55,7 @@ func newHouse(t *testing.T, handle func(ctx context.Context, a background.Attemp
 
 func (h *house) config() background.Config {
 	return background.Config{
-		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr()}, Ledger: h.journal, Families: []background.Family{h.family},
+		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()}, Ledger: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
 		Breaker: background.BreakerRule{Off: true}, // handlers fail on purpose; tests of the breaker turn it on
 	}
@@ -157,7 +157,7 @@ func (h *house) awaitTrue(what string, ok func() bool) {
 
 func (h *house) inspector() *asynq.Inspector {
 	h.inspecting.Do(func() {
-		h.inspects = asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr()})
+		h.inspects = asynq.NewInspector(asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()})
 		h.t.Cleanup(func() { _ = h.inspects.Close() })
 	})
 	return h.inspects

@@ -22,7 +22,7 @@ func TestAnOlderSnapshotBlamesNobody(t *testing.T) {
 	if err := h.inspector().PauseQueue(first.Queue); err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestARedisThatRefusesInfoIsRungAgain(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetCalm(true)
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), "acl", "setuser", "default", "-info").Err(); err != nil {
 		t.Fatal(err)

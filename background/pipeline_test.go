@@ -18,7 +18,8 @@ import (
 
 func TestScriptsOfConcurrentCallersKeepTheirOwnAnswers(t *testing.T) {
 	t.Parallel()
-	c := background.NewPipelined(redis.NewClient(&redis.Options{Addr: startRedis(t).Addr()}))
+	server := startRedis(t)
+	c := background.NewPipelined(redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()}))
 	defer func() { _ = c.Close() }()
 	echo := redis.NewScript(`if ARGV[1] == "13" then return redis.error_reply("unlucky") end return ARGV[1]`)
 	if _, err := echo.Run(t.Context(), c, nil, "first").Result(); err != nil { // loads the script

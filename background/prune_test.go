@@ -20,7 +20,7 @@ func TestPrunedMirrorsAreNobodysDoing(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetCalm(true)
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	t.Cleanup(func() { _ = client.Close() })
 	letters := h.plant(client, 5000, time.Now().Add(-time.Hour))
 	every := func(pause time.Duration) func(*background.Config) {

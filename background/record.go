@@ -24,6 +24,7 @@ func Answered(err error) bool {
 	for _, known := range []error{
 		nil, ErrLostGuard, ErrNotDue, ErrDead, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBraked, ErrCallsOut, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
 		ErrUnreadable, ErrUnrecordable,
+		ErrTargetUnknown,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -55,7 +55,7 @@ func TestEmptiedRedisIsRungAgain(t *testing.T) {
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
 	never := h.journal.Submit(background.Run{Family: family, Queue: w.Queue(family, "k"), Bell: 1})
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestRunHeldInPlaceIsNotRungAgain(t *testing.T) {
 	for range 3 {
 		queue = h.submit(w).Queue
 	}
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	h.awaitTrue("one runs", func() bool { return w.Stats().Running == 1 })
 	h.awaitTrue("all are held", func() bool { return client.LLen(t.Context(), "asynq:{"+queue+"}:active").Val() == 3 })
@@ -168,7 +168,7 @@ func TestIdleServersAskRedisSeldom(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.start(func(c *background.Config) { c.Servers = 8; c.Poll = 25 * time.Millisecond })
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
 		t.Fatal(err)

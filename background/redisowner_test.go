@@ -22,7 +22,7 @@ func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetCalm(true)
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	w := h.start(quick, func(c *background.Config) { c.Database = "ours" })
 	owner := func() string { return client.Get(t.Context(), ownerKey).Val() }
@@ -56,6 +56,19 @@ func TestARedisOfAnotherDatabaseIsLeftAlone(t *testing.T) {
 	}
 }
 
+// beats is how often all processes have shown their life.
+func (h *house) beats() (n int64) {
+	h.t.Helper()
+	all, err := h.journal.Sessions(context.Background())
+	if err != nil {
+		h.t.Error(err)
+	}
+	for _, s := range all {
+		n += s.Beat
+	}
+	return n
+}
+
 // waits reports whether asynq holds the task of a run as pending.
 func (h *house) waits(r background.Run) bool {
 	info, err := h.inspector().GetTaskInfo(r.Queue, r.ID.String()+".1")
@@ -72,7 +85,8 @@ func TestProcessesOnTwoRedisAreToldApart(t *testing.T) {
 		all, err := h.journal.Sessions(t.Context())
 		return err == nil && len(all) == 1 && all[0].Redis != ""
 	})
-	other := asynq.RedisClientOpt{Addr: startRedis(t).Addr()}
+	elsewhere := startRedis(t)
+	other := asynq.RedisClientOpt{Addr: elsewhere.Addr(), Password: elsewhere.Password()}
 	refused, err := background.New(func() background.Config {
 		c := h.config()
 		quick(&c)
@@ -108,7 +122,7 @@ func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	h.journal.SetCalm(true)
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	set := func(owner string) {
 		t.Helper()
@@ -131,18 +145,8 @@ func TestAProcessThatIsBarredForItsServersLeavesToOthersWhatOneDoes(t *testing.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	beats := func() (n int64) {
-		all, err := h.journal.Sessions(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		for _, s := range all {
-			n += s.Beat
-		}
-		return n
-	}
-	since := beats()
-	h.awaitTrue("it has had the time to sweep and to lead", func() bool { return beats() > since+30 })
+	since := h.beats()
+	h.awaitTrue("it has had the time to sweep and to lead", func() bool { return h.beats() > since+30 })
 	if now := h.journal.Run(due.ID); now.Bell != 1 || now.State != background.Pending {
 		t.Errorf("what is due was notified of: %+v", now)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -36,7 +37,7 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 		c.Slots, c.Deliveries, c.Shards, c.SweepEvery, c.Breaker.Off = 1, 12, 1, 100*time.Millisecond, true
 	}
 	a := h.start(busy)
-	breaks := &breaking{addr: h.redis.Addr()}
+	breaks := &breaking{redis: h.redis}
 	b := h.start(func(c *background.Config) { busy(c); c.Redis = breaks })
 	var runs []background.Run
 	for i := range 30 {
@@ -85,12 +86,12 @@ func (h *house) toldOutOfBand(id background.RunID) (what []string) {
 // breaking makes clients of a Redis whose connection breaks once, after a script was
 // sent and before its answer.
 type breaking struct {
-	addr string
-	next atomic.Bool
+	redis *localredis.Server
+	next  atomic.Bool
 }
 
 func (b *breaking) MakeRedisClient() any {
-	return redis.NewClient(&redis.Options{Addr: b.addr, Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+	return redis.NewClient(&redis.Options{Addr: b.redis.Addr(), Password: b.redis.Password(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
 		conn, err := net.Dial(network, addr)
 		return &breakingConn{Conn: conn, of: b}, err
 	}})

@@ -21,10 +21,11 @@ type Session struct {
 	Beat      int64     // rises while the process lives
 	Lost      bool      // an observer saw it stand still for too long
 
-	BeatAt time.Time // of the last beat, as the process recorded it; zero before the first
-	Queues []string  // that it takes runs from
-	Barred string    // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
-	Redis  string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
+	BeatAt  time.Time // of the last beat, as the process recorded it; zero before the first
+	Queues  []string  // that it takes runs from
+	Targets []string  // whom its handlers call
+	Barred  string    // why it claims nothing now: BarredByClock, BarredByAge; "" when it claims
+	Redis   string    // the marker of the Redis that its notifications go by; empty when it is not known, or none go any more
 
 	ClockOffset *time.Duration // how much later the ledger's clock is than the process's; nil when not measured
 }
@@ -92,7 +93,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
+	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Targets: s.m.cfg.Targets, Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows)
 	s.m.moving.showed(err)
 	switch {

@@ -124,7 +124,7 @@ func TestAProcessThatLostAnAnswerAtItsEndIsFoundLost(t *testing.T) {
 	t.Parallel()
 	for _, lose := range []bool{true, false} {
 		h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-		breaks := &breaking{addr: h.redis.Addr()}
+		breaks := &breaking{redis: h.redis}
 		w := h.start(func(c *background.Config) { c.Redis = breaks })
 		h.awaitState(h.submit(w).ID, background.Succeeded)
 		breaks.next.Store(lose)

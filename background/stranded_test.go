@@ -39,7 +39,7 @@ func TestATaskThatNothingBringsIsRungAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = enqueuer.Close() }()
-			client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+			client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 			defer func() { _ = client.Close() }()
 			long := func(r *background.Run) { r.DueAt = time.Now().Add(-time.Hour) }
 			r := h.submit(&worker{Manager: enqueuer}, long)
@@ -92,7 +92,7 @@ func TestABacklogIsNotRungAgain(t *testing.T) {
 // awaitSweep waits until a sweeper has begun to look again: it lists the queues.
 func (h *house) awaitSweep(queue string) {
 	h.t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.SRem(h.t.Context(), "asynq:queues", queue).Err(); err != nil {
 		h.t.Fatal(err)

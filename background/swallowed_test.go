@@ -36,7 +36,7 @@ func TestATaskTakenByAGivenUpQuestionIsRungAgain(t *testing.T) {
 	for range 5 {
 		h.awaitSweep(r.Queue) // until the worker has looked for lost tasks, and found none
 	}
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), question...).Err(); err != nil {
 		t.Fatalf("the late question took no task: %v", err)

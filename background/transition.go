@@ -101,11 +101,10 @@ func (m Move) reconcile(now Run) (Run, error) {
 }
 
 // ClosedUnpaid reports whether a run was closed by people or by retention though no money of it
-// is known to have moved: it was cancelled, or its letter was purged, superseded, or closed without
-// a payment.
-// That it was executed after all can be found out later.
+// is known to have moved: it was cancelled, or its letter was purged, forked, superseded, or closed
+// without a payment. That it was executed after all can be found out later.
 func (r *Run) ClosedUnpaid() bool {
-	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterSuperseded || r.State == Cancelled)
+	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)
 }
 
 // learn takes what is known of the money into the run and the case. All attempts of

@@ -115,7 +115,12 @@ func TestApplyGuards(t *testing.T) {
 		"death of a run tried since": {buried, in(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrLostGuard},
 		"death of a run cleared since": {buried, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
 			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrLostGuard},
-		"reconcile of a forked letter": {Move{Fact: receipts.Reconciled, Result: paid}, Run{},
+		"finding of a run that was called since": {Move{Fact: receipts.Reconciled, Result: refused}, in(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrLostGuard},
+		"a forked letter found paid": {Move{Fact: receipts.Reconciled, Result: paid}, in(DeadLettered),
+			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), nil},
+		"a forked letter found paid again": {Move{Fact: receipts.Reconciled, Result: paid}, in(DeadLettered),
+			changed(DeadLettered, func(r *Run) { r.Letter, r.Class = LetterForked, Executed }), ErrLostGuard},
+		"a forked letter found unpaid": {Move{Fact: receipts.Reconciled, Result: refused}, in(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), ErrLostGuard},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
 // Redis gives a task away, and the answer is lost. go-redis asks again and is told
@@ -28,7 +29,7 @@ func TestATaskWhoseAnswerWasLostIsRungAgainAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
-			lossy := &lossy{addr: h.redis.Addr(), broken: broken}
+			lossy := &lossy{redis: h.redis, broken: broken}
 			w := h.start(func(c *background.Config) { c.Redis, c.SweepEvery = lossy, 500*time.Millisecond })
 			enqueuer, err := background.New(h.config())
 			if err != nil {
@@ -53,7 +54,7 @@ func TestSilenceIsNoLostAnswer(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(context.Context, background.Attempt) background.Result { return paid })
 	var lost atomic.Int64
-	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), ReadTimeout: time.Second, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password(), ReadTimeout: time.Second, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
 	client.AddHook(background.Unanswered(func() { lost.Add(1) }))
 	words := client.Subscribe(background.ToListen(t.Context()), "nothing")
@@ -126,7 +127,7 @@ func TestAConnectionClosedWhileItIsAskedLosesAnAnswer(t *testing.T) {
 
 // lossy makes clients of a Redis whose first answer that names a task is lost.
 type lossy struct {
-	addr    string
+	redis   *localredis.Server
 	broken  error
 	swallow atomic.Pointer[[]byte]
 }
@@ -134,7 +135,7 @@ type lossy struct {
 var _ asynq.RedisConnOpt = (*lossy)(nil)
 
 func (l *lossy) MakeRedisClient() any {
-	return redis.NewClient(&redis.Options{Addr: l.addr, Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+	return redis.NewClient(&redis.Options{Addr: l.redis.Addr(), Password: l.redis.Password(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
 		conn, err := net.Dial(network, addr)
 		return lossyConn{conn, l}, err
 	}})

@@ -13,9 +13,9 @@ import (
 )
 
 // office is a process that only asks and wakes.
-func office(t *testing.T, name, addr string) (*waker, *answering) {
+func office(t *testing.T, name string, r *localredis.Server) (*waker, *answering) {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: addr})
+	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: r.Password()})
 	queues := &answering{answer: empty}
 	w := newWaker(c, name, newIdle(queues, time.Hour, time.Now), zap.NewNop())
 	ctx, leave := context.WithCancel(context.Background())
@@ -58,8 +58,8 @@ func TestABellWakesTheServersOfOtherProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Stop() })
-	here, _ := office(t, "here", r.Addr())
-	there, theirs := office(t, "there", r.Addr())
+	here, _ := office(t, "here", r)
+	there, theirs := office(t, "there", r)
 	for _, w := range []*waker{here, there} {
 		w.idle.heard(t, 1) // connected
 	}
@@ -85,7 +85,7 @@ func TestAProcessThatCannotHearAsksOften(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Stop() })
-	w, _ := office(t, "here", r.Addr())
+	w, _ := office(t, "here", r)
 	w.idle.poll = time.Millisecond
 	w.idle.heard(t, 1)
 	pause := func() time.Duration {
