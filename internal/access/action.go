@@ -35,7 +35,7 @@ var table = map[Action][]Role{
 	Submit:    {Submitter},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
 	Receipts:  {Operator, Approver, Auditor, Admin},
-	Queues:    {Operator, Approver, Auditor, Admin},
+	Queues:    {Platform},
 	Fork:      {Operator},
 	Reconcile: {Operator},
 	Cancel:    {Operator},

@@ -13,18 +13,20 @@ import (
 
 // Key is an access key as it is kept: everything but the secret.
 type Key struct {
-	ID        uuid.UUID  `json:"id"`
-	Prefix    string     `json:"prefix"` // finds the key, and may be shown
-	Digest    [32]byte   `json:"-"`      // SHA-256 of the token
-	Tenant    string     `json:"tenant"`
-	Principal string     `json:"principal"` // the actor of whatever is done with it
-	Roles     []Role     `json:"roles"`
-	CreatedAt time.Time  `json:"created_at"`
-	CreatedBy string     `json:"created_by"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	RevokedAt *time.Time `json:"revoked_at,omitempty"`
-	RevokedBy string     `json:"revoked_by,omitempty"`
-	LastUsed  *time.Time `json:"last_used_at,omitempty"` // to the minute
+	ID        uuid.UUID `json:"id"`
+	Prefix    string    `json:"prefix"` // finds the key, and may be shown
+	Digest    [32]byte  `json:"-"`      // SHA-256 of the token
+	Tenant    string    `json:"tenant"`
+	Principal string    `json:"principal"` // the actor of whatever is done with it
+	Roles     []Role    `json:"roles"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	// SuccessorOf is the prefix of the key that this one was made to replace; empty when there is none.
+	SuccessorOf string     `json:"successor_of,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"` // nil: never
+	RevokedAt   *time.Time `json:"revoked_at,omitempty"`
+	RevokedBy   string     `json:"revoked_by,omitempty"`
+	LastUsed    *time.Time `json:"last_used_at,omitempty"` // to the minute
 }
 
 // Why a token opens nothing.

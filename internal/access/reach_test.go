@@ -50,6 +50,9 @@ func TestNobodyGivesMoreThanTheirOwnReach(t *testing.T) {
 	if got := Beyond([]Role{Admin}, []Role{Auditor, Operator, Admin, Submitter}); !slices.Equal(got, []Role{Operator, Submitter}) {
 		t.Errorf("%v", got)
 	}
+	if all := append(Roles(), Platform); !slices.Equal(Beyond(all, all), []Role{Platform}) {
+		t.Errorf("platform is given by who has it: beyond %v", Beyond(all, all))
+	}
 	if got := Beyond(nil, Roles()); len(got) != len(Roles()) {
 		t.Errorf("nobody gives all but %v", got)
 	}

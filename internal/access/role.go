@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,15 +19,22 @@ const (
 	Admin     Role = "admin"     // keys, policies and rules; moves no money
 )
 
-// Roles lists every role, in the order of the table. The slice is the caller's.
+// Platform is the role of whoever runs the machines: it opens what shows all tenants at once,
+// and nothing of a single one. It is given beside the database only.
+const Platform Role = "platform"
+
+// Roles lists every role of a tenant, in the order of the table. The slice is the caller's.
 func Roles() []Role { return []Role{Submitter, Operator, Approver, Auditor, Admin} }
 
 // ParseRoles reads roles separated by commas. None, an unknown one and one that is
-// given twice are errors.
+// given twice are errors, and so is Platform: it has a flag of its own.
 func ParseRoles(text string) ([]Role, error) {
 	var out []Role
 	for word := range strings.SplitSeq(text, ",") {
 		out = append(out, Role(strings.TrimSpace(word)))
+	}
+	if slices.Contains(out, Platform) {
+		return nil, errors.New("platform is given by --platform, beside the database")
 	}
 	return out, CheckRoles(out)
 }
@@ -38,7 +46,7 @@ func CheckRoles(roles []Role) error {
 	}
 	for i, r := range roles {
 		switch {
-		case !slices.Contains(Roles(), r):
+		case r != Platform && !slices.Contains(Roles(), r):
 			return fmt.Errorf("%.40q is none of %s", r, words(Roles()))
 		case slices.Contains(roles[:i], r):
 			return fmt.Errorf("%s is given twice", r)

@@ -90,24 +90,24 @@ func (o *Operations) rows(ctx context.Context, tx *sqlx.Tx, tenant string) error
 // it: one without the other, or a policy that is not at the version of its last receipt.
 const unkeptSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
-SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there' FROM c
+SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
    OR c.subject LIKE 'brake:%' AND NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.case_id = c.id)
    OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.registers r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
 UNION ALL
-SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq
+SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq, p.version::text, c.last_seq::text
 FROM recourse.policies p JOIN c ON c.id = p.case_id WHERE p.tenant = $1 AND p.version <> c.last_seq
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was moved, and no receipt says so'
+SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was moved, and no receipt says so', NULL, NULL
 FROM recourse.brakes k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.told > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so' FROM recourse.rules u
+SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.rules u
 WHERE u.tenant = $1 AND u.version > 0 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so' FROM recourse.bulks b
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so', NULL, NULL FROM recourse.bulks b
 WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there' FROM recourse.registers r
+SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.registers r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // EachUnkept gives the rows of a tenant of which no receipt can tell, and the receipts of
@@ -131,14 +131,16 @@ i AS MATERIALIZED (
   SELECT c.* FROM recourse.bulk_counts c JOIN b ON b.id = c.bulk_id WHERE c.items <> 0 AND c.word NOT IN ('` + BulkScanned + `', '` + BulkUndecided + `')
 )
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || coalesce(n.bulk_id, c.bulk_id) || ' of ' || $1::text || ' counts ' || coalesce(c.items, 0) || ' items ' || CASE WHEN coalesce(n.ran, c.ran) THEN 'ended as ' ELSE 'planned as ' END
-  || coalesce(nullif(coalesce(n.word, c.word), ''), 'ready') || ', and has ' || coalesce(n.items, 0)
+  || coalesce(nullif(coalesce(n.word, c.word), ''), 'ready') || ', and has ' || coalesce(n.items, 0),
+  coalesce(c.items, 0) || ' items, ' || coalesce(c.amount, 0) || ' in minor units', coalesce(n.items, 0) || ' items, ' || coalesce(n.amount, 0) || ' in minor units'
 FROM n FULL JOIN c ON c.bulk_id = n.bulk_id AND c.ran = n.ran AND c.word = n.word AND c.currency = n.currency
 WHERE (n.items, n.amount) IS DISTINCT FROM (c.items, c.amount::numeric)
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says that it has ' || b.items || ' items' FROM b WHERE b.items <> (SELECT count(*) FROM i WHERE i.bulk_id = b.id)
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says that it has ' || b.items || ' items', b.items::text, (SELECT count(*) FROM i WHERE i.bulk_id = b.id)::text FROM b WHERE b.items <> (SELECT count(*) FROM i WHERE i.bulk_id = b.id)
 UNION ALL
 SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' || i.position || ' is ' || coalesce(nullif(i.outcome, ''), 'pending') || ', and the receipts say ' ||
-  CASE WHEN i.outcome = 'done' THEN 'that the plan did nothing' ELSE 'that it was done' END
+  CASE WHEN i.outcome = 'done' THEN 'that the plan did nothing' ELSE 'that it was done' END,
+  coalesce(nullif(i.outcome, ''), 'pending'), CASE WHEN i.outcome = 'done' THEN 'not done' ELSE 'done' END
 FROM b JOIN i ON i.bulk_id = b.id
 WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.settled)
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
@@ -152,14 +154,14 @@ func (j *Journal) EachMiscounted(ctx context.Context, tenant string, take func(F
 // undecidedSQL compares rows of a tenant that decide with what bounds them: who asked for a
 // cancel, how often a rule has replayed a job, and what is known of asking about letters.
 const undecidedSQL = `
-SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so' FROM recourse.runs r
+SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_asked AND NOT EXISTS (SELECT FROM recourse.cancels_before_receipts b WHERE b.run_id = r.id)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
 UNION ALL
-SELECT r.case_id, l.run_id, 'what is known of asking about letter ' || l.run_id || ' of ' || $1 || ' is from before it died, or is not in order' FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+SELECT r.case_id, l.run_id, 'what is known of asking about letter ' || l.run_id || ' of ' || $1 || ' is from before it died, or is not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
 UNION ALL
-SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed job ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0)
+SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed job ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0), coalesce(c.replays, 0)::text, coalesce(d.n, 0)::text
 FROM (
   WITH RECURSIVE e AS MATERIALIZED (
     SELECT case_id, run_id, substr(actor, 6) AS rule FROM recourse.receipts WHERE tenant = $1 AND subtype = 'replayed' AND actor LIKE 'rule:%'
@@ -178,4 +180,4 @@ func (j *Journal) EachUndecided(ctx context.Context, tenant string, take func(Fo
 }
 
 // registers are the subjects of all registers.
-var registers = pq.StringArray{string(KeyRegister), string(RefusalRegister), string(BulkRegister), string(RuleRegister), string(ListRegister)}
+var registers = pq.StringArray{string(KeyRegister), string(RefusalRegister), string(BulkRegister), string(RuleRegister), string(ListRegister), string(PeopleRegister)}

@@ -16,18 +16,27 @@ type Found struct {
 	Case receipts.CaseID
 	Run  receipts.RunID
 	What string
+	// What is stored and what should be instead, where two values were compared.
+	Stored, Expected string
 }
 
 // eachFound gives what a query finds: case, run and words, of which the first two may be
-// NULL. All is seen at one moment, and nothing is kept.
+// NULL, and two values that were compared, if the query has them. All is seen at one moment,
+// and nothing is kept.
 func (j *Journal) eachFound(ctx context.Context, take func(Found), query string, args ...any) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
 		var kase, run uuid.NullUUID
+		var stored, expected sql.NullString
 		var f Found
-		if err := rows.Scan(&kase, &run, &f.What); err != nil {
+		into := []any{&kase, &run, &f.What, &stored, &expected}
+		columns, err := rows.Columns()
+		if err != nil {
 			return err
 		}
-		f.Case, f.Run = receipts.CaseID(kase.UUID), receipts.RunID(run.UUID)
+		if err := rows.Scan(into[:len(columns)]...); err != nil {
+			return err
+		}
+		f.Case, f.Run, f.Stored, f.Expected = receipts.CaseID(kase.UUID), receipts.RunID(run.UUID), stored.String, expected.String
 		take(f)
 		return nil
 	}, query, args...)

@@ -25,7 +25,7 @@ const AllTenants = "*"
 // barsSQL holds for a run r that a breaker k keeps from being claimed: the guard of the
 // claim. A run that the breaker lets through may be claimed; it is paused all the same.
 const (
-	ofRunSQL      = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = r.target`
+	ofRunSQL      = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
 	barsSQL       = ofRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
 	pausedSQL     = `EXISTS (SELECT FROM recourse.brakes k WHERE ` + ofRunSQL + ` AND k.state <> 'closed')`
 	breakerSQL    = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, told, over FROM recourse.brakes `

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ type BulkItem struct {
 	Position int64
 	Run      background.RunID
 	Case     receipts.CaseID
+	Subject  string        // of the case; only of BulkItems
 	Head     receipts.Head // of the case when the plan was made
 	Amount   int64
 	Currency string
@@ -29,6 +31,7 @@ type bulkItemRow struct {
 	Position int64         `db:"position"`
 	Run      uuid.UUID     `db:"run_id"`
 	Case     uuid.UUID     `db:"case_id"`
+	Subject  string        `db:"subject"`
 	Seq      int64         `db:"seq"`
 	Link     []byte        `db:"link"`
 	Amount   int64         `db:"amount"`
@@ -41,7 +44,7 @@ type bulkItemRow struct {
 
 func (r *bulkItemRow) item() BulkItem {
 	i := BulkItem{
-		Position: r.Position, Run: background.RunID(r.Run), Case: receipts.CaseID(r.Case), Head: receipts.Head{Seq: r.Seq}, Amount: r.Amount, Currency: r.Currency,
+		Position: r.Position, Run: background.RunID(r.Run), Case: receipts.CaseID(r.Case), Subject: r.Subject, Head: receipts.Head{Seq: r.Seq}, Amount: r.Amount, Currency: r.Currency,
 		Gate: r.Gate, Outcome: r.Outcome, NewRun: background.RunID(r.NewRun.UUID), Error: r.Error,
 	}
 	copy(i.Head.Link[:], r.Link)
@@ -71,7 +74,8 @@ func (j *Journal) BulkItems(ctx context.Context, id uuid.UUID, outcome string, a
 	default:
 		and, args = and+`AND outcome = $4 `, append(args, outcome)
 	}
-	return j.bulkItems(ctx, bulkItemSQL+and+`ORDER BY position LIMIT $3`, args...)
+	const subjects = `SELECT i.*, c.subject FROM (%s ORDER BY position LIMIT $3) i JOIN recourse.cases c ON c.id = i.case_id ORDER BY i.position`
+	return j.bulkItems(ctx, fmt.Sprintf(subjects, bulkItemSQL+and), args...)
 }
 
 // NoOutcome asks for items that have none yet.

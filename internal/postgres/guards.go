@@ -89,12 +89,25 @@ func (j *Journal) Unguarded(ctx context.Context) ([]string, error) {
 // Guarded is nil when the database refuses every change of evidence and of what it binds.
 // Else the error wraps ErrSchema and says in one line what to do.
 func (j *Journal) Guarded(ctx context.Context) error {
+	err := j.StillGuarded(ctx)
+	if errors.Is(err, ErrTriggersOff) {
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	return err
+}
+
+// ErrTriggersOff means that the database takes changes of evidence, or of what it binds.
+var ErrTriggersOff = errors.New("triggers are not in force")
+
+// StillGuarded is Guarded for a process that has opened the database: triggers that were turned
+// off since can be turned on again. The error wraps ErrTriggersOff, and not ErrSchema.
+func (j *Journal) StillGuarded(ctx context.Context) error {
 	off, err := j.Unguarded(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(off) > 0:
-		return fmt.Errorf("%w: %d triggers are not in force (%s), as after a data-only restore or where somebody turned them off to change evidence; run: recourse receipts verify, and once that was looked into: recourse migrate", ErrSchema, len(off), strings.Join(off, ", "))
+		return fmt.Errorf("%w (%s), as after a data-only restore or where somebody turned them off to change evidence; run: recourse receipts verify, and once that was looked into: recourse migrate", ErrTriggersOff, strings.Join(off, ", "))
 	}
 	return nil
 }

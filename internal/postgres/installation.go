@@ -16,6 +16,8 @@ type Installation struct {
 	Schema   int64  // version
 	Timeline int64  // of the server's log; 0 on a standby
 
+	Demonstration bool // the escrow service of this database pays nothing real, for good
+
 	// Noted is the timeline that the database was seen on last, Before the one before it, and
 	// Since when Noted was seen first; zero when it never changed.
 	Noted, Before int64
@@ -26,12 +28,12 @@ type Installation struct {
 // promoted server only after its next checkpoint.
 const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied),
 	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
-	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
+	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false) FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
 
 // Installation reads what the database says of itself. It costs one statement.
 func (j *Journal) Installation(ctx context.Context) (i Installation, err error) {
 	var since sql.NullTime
-	err = j.reads.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.Noted, &i.Before, &since)
+	err = j.reads.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.Noted, &i.Before, &since, &i.Demonstration)
 	if err != nil {
 		return i, unavailable(err)
 	}
@@ -41,9 +43,10 @@ func (j *Journal) Installation(ctx context.Context) (i Installation, err error) 
 	return i, nil
 }
 
-// Install gives the database its identity, unless it has one, and reads it.
-func (j *Journal) Install(ctx context.Context) (Installation, error) {
-	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation DEFAULT VALUES ON CONFLICT DO NOTHING`); err != nil {
+// Install gives the database its identity, unless it has one, and reads it. One that is empty
+// yet may be marked for demonstrations with that, and never later.
+func (j *Journal) Install(ctx context.Context, demonstration bool) (Installation, error) {
+	if _, err := write(ctx, j.reads, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
 		return Installation{}, unavailable(err)
 	}
 	return j.Installation(ctx)

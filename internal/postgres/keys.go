@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
+const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
 
 type keyRow struct {
 	ID         uuid.UUID      `db:"id"`
@@ -26,6 +26,7 @@ type keyRow struct {
 	Roles      pq.StringArray `db:"roles"`
 	CreatedAt  time.Time      `db:"created_at"`
 	CreatedBy  string         `db:"created_by"`
+	Successor  string         `db:"successor_of"`
 	ExpiresAt  sql.NullTime   `db:"expires_at"`
 	RevokedAt  sql.NullTime   `db:"revoked_at"`
 	RevokedBy  string         `db:"revoked_by"`
@@ -34,7 +35,7 @@ type keyRow struct {
 
 func (r *keyRow) key() access.Key {
 	k := access.Key{
-		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy,
+		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy, SuccessorOf: r.Successor,
 		ExpiresAt: maybe(r.ExpiresAt), RevokedAt: maybe(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: maybe(r.LastUsedAt),
 	}
 	copy(k.Digest[:], r.Digest)
@@ -70,11 +71,20 @@ func (j *Journal) Keys(ctx context.Context, tenant string) ([]access.Key, error)
 	return j.keys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 }
 
-func (j *Journal) keys(ctx context.Context, where string, arg string) ([]access.Key, error) {
+// KeysToRenew lists the keys of all tenants that open at a time, and have no end, or were not
+// used since a time, or end by a time and no successor of theirs opens then.
+func (j *Journal) KeysToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
+	return j.keys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
+			expires_at IS NULL OR coalesce(last_used_at, created_at) < $3 OR expires_at <= $2 AND NOT EXISTS (
+				SELECT FROM recourse.keys s WHERE s.tenant = k.tenant AND s.successor_of = k.prefix AND s.revoked_at IS NULL AND (s.expires_at IS NULL OR s.expires_at > $2)))
+		ORDER BY tenant, created_at, id`, now, endBy, unusedSince)
+}
+
+func (j *Journal) keys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	var rows []keyRow
-	if err := j.reads.SelectContext(ctx, &rows, keySQL+where, arg); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]access.Key, len(rows))
@@ -96,7 +106,8 @@ func (j *Journal) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error 
 	return nil
 }
 
-// CreateKey keeps a new key, with the receipt that says so.
+// CreateKey keeps a new key, with the receipt that says so. It is access.ErrRevoked when
+// the key that it replaces was revoked.
 func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
 	return j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
@@ -104,8 +115,20 @@ func (j *Journal) CreateKey(ctx context.Context, k access.Key, draft receipts.Dr
 		for i, r := range k.Roles {
 			roles[i] = string(r)
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, k.ID, k.Prefix, k.Digest[:], k.Tenant, k.Principal, roles, k.CreatedAt, k.CreatedBy, k.ExpiresAt)
+		if k.SuccessorOf != "" {
+			var revoked bool
+			err := tx.QueryRowContext(ctx, `SELECT revoked_at IS NOT NULL FROM recourse.keys WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, k.Tenant, k.SuccessorOf).Scan(&revoked)
+			switch {
+			case errors.Is(err, sql.ErrNoRows):
+				return background.ErrNotFound
+			case err != nil:
+				return err
+			case revoked:
+				return access.ErrRevoked
+			}
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, k.ID, k.Prefix, k.Digest[:], k.Tenant, k.Principal, roles, k.CreatedAt, k.CreatedBy, k.SuccessorOf, k.ExpiresAt)
 		if err != nil {
 			return err
 		}
@@ -121,7 +144,7 @@ func (j *Journal) RevokeKey(ctx context.Context, tenant, prefix string, draft re
 	err = j.inLane(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		var row keyRow
 		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
-			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
+			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
 		if errors.Is(err, sql.ErrNoRows) {
 			return background.ErrNotFound
 		}

@@ -19,6 +19,7 @@ type Levels struct {
 	BrokeGlass int64                      // bulk plans that one person let run who needs a second one; never falls
 	Unfolded   time.Time                  // when the oldest delta of an escrow that is not folded yet was recorded; zero when all are
 	Unserved   int64                      // live runs in queues that no running process serves
+	Uncalled   int64                      // live runs and open letters of escrow services that no running process calls
 	Unknown    Unresolved                 // open letters of settlements of unknown outcome
 	Expiring   map[string]int64           // open letters that retention takes within seven days, or would have taken: family -> letters
 }
@@ -35,7 +36,7 @@ const (
 	heldSQL          = `SELECT count(*) FROM recourse.desk k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
-// Levels measures at a time given, all but Expiring, which the journal has no rule for, and Unserved. It costs a look at every live run and open
+// Levels measures at a time given, all but Expiring, which the journal has no rule for, Unserved and Uncalled. It costs a look at every live run and open
 // letter, so callers should not ask often.
 func (j *Journal) Levels(ctx context.Context, now time.Time) (l Levels, err error) {
 	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
@@ -44,16 +45,16 @@ type UnknownLetter struct {
 	Paused bool // a circuit breaker is not closed: nobody is to be asked about it now
 }
 
-// NeverLookedUp lists unknown open letters that were never asked about, the oldest first,
-// and behind them those that are paused.
-func (j *Journal) NeverLookedUp(ctx context.Context, limit int) ([]UnknownLetter, error) {
-	return j.unknown(ctx, namedSQL+` AND l.run_id IS NULL ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit)
+// NeverLookedUp lists unknown open letters of some targets that were never asked about, the
+// oldest first, and behind them those that are paused.
+func (j *Journal) NeverLookedUp(ctx context.Context, targets []string, limit int) ([]UnknownLetter, error) {
+	return j.unknown(ctx, namedSQL+` AND l.run_id IS NULL AND r.target = ANY ($2) ORDER BY paused, r.dead_at, r.id LIMIT $1`, limit, pq.Array(targets))
 }
 
-// LookupsDue lists unknown open letters that are to be asked about again by a time, and are
-// not paused, the most overdue first.
-func (j *Journal) LookupsDue(ctx context.Context, now time.Time, limit int) ([]UnknownLetter, error) {
-	return j.unknown(ctx, namedSQL+` AND l.next_at <= $2 AND NOT `+pausedSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now)
+// LookupsDue lists unknown open letters of some targets that are to be asked about again by a
+// time, and are not paused, the most overdue first.
+func (j *Journal) LookupsDue(ctx context.Context, targets []string, now time.Time, limit int) ([]UnknownLetter, error) {
+	return j.unknown(ctx, namedSQL+` AND l.next_at <= $2 AND r.target = ANY ($3) AND NOT `+pausedSQL+` ORDER BY l.next_at, r.id LIMIT $1`, limit, now, pq.Array(targets))
 }
 
 func (j *Journal) unknown(ctx context.Context, query string, args ...any) ([]UnknownLetter, error) {

@@ -45,6 +45,39 @@ func (j *Journal) NoteRefusalOnce(ctx context.Context, tenant string, id receipt
 	return j.inTx(ctx, j.hot, failpoint.Refused, note)
 }
 
+// RefusalNoted reports whether a refusal of the same content digest was left since a time in a
+// case, or, when that is zero, in the tenant's register of refusals.
+func (j *Journal) RefusalNoted(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
+	draft.Subtype = receipts.Refused
+	if id.IsZero() {
+		register, found, err := j.RegisterCase(ctx, tenant, RefusalRegister)
+		if !found || err != nil {
+			return false, err
+		}
+		id, draft.Subtype = register, receipts.AccessRefused
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	known, err := noted(ctx, j.reads, id, draft, since)
+	return known, maybeUnavailable(err)
+}
+
+// NoteAccessRefusalOnce is NoteRefusalOnce where no case is named: in the tenant's register of
+// refusals.
+func (j *Journal) NoteAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
+	draft.Subtype = receipts.AccessRefused
+	return j.inLane(ctx, failpoint.Refusal, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := lockRegister(ctx, tx, tenant, RefusalRegister)
+		if err != nil {
+			return err
+		}
+		if known, err := noted(ctx, tx, id, draft, since); known || err != nil {
+			return err
+		}
+		return tellRegister(ctx, tx, tenant, RefusalRegister, draft)
+	})
+}
+
 func noted(ctx context.Context, q querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (known bool, err error) {
 	rows, err := q.QueryContext(ctx, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND at >= $3
 		AND body::json -> 'payload' ->> 'content_digest' = $4)`, id.String(), string(draft.Subtype), since, draft.Payload.ContentDigest)

@@ -10,10 +10,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
-// ofTargetWaitingSQL finds the waiting runs of a target that no breaker of their own
-// tenant keeps back; with a tenant in $1, those of that tenant.
-const ofTargetWaitingSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.family = $2 AND r.target = $3 AND ($1 = '' OR r.tenant = $1)
-  AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = r.family AND k.target = r.target AND k.state <> 'closed'))`
+// ofTargetWaitingSQL finds the waiting runs that go by a target's breaker and that no breaker
+// of their own tenant keeps back; with a tenant in $1, those of that tenant.
+const ofTargetWaitingSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.family = $2 AND ` + breakerOfRunSQL + ` = $3 AND ($1 = '' OR r.tenant = $1)
+  AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
 
 const (
 	dueBehindSQL   = waitingColumns + ofTargetWaitingSQL + ` AND r.due_at <= $4 `
@@ -25,7 +25,7 @@ const (
 	countBehindSQL = `SELECT count(*) FROM (SELECT ` + ofTargetWaitingSQL + ` LIMIT $4) AS behind`
 )
 
-// Paused lists waiting runs of a target. A run is new while it is pending. The place
+// Paused lists waiting runs that go by a target's breaker. A run is new while it is pending. The place
 // between the oldest and the newest is one in time.
 func (j *Journal) Paused(ctx context.Context, q background.PausedQuery) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
@@ -50,7 +50,7 @@ func (j *Journal) Paused(ctx context.Context, q background.PausedQuery) ([]backg
 	return j.waiting(ctx, newFromSQL, append(args, from, q.Limit)...)
 }
 
-// CountPaused counts the waiting runs of a target, up to a number.
+// CountPaused counts the waiting runs that go by a target's breaker, up to a number.
 func (j *Journal) CountPaused(ctx context.Context, t background.Target, most int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"bytes"
+	"crypto/md5"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -87,7 +89,7 @@ func (p *pooler) accept() {
 	}
 }
 
-// connect opens a session with the real server, which trusts whoever comes.
+// connect opens a session with the real server, which asks for an MD5 password.
 func (p *pooler) connect() (*lent, error) {
 	c, err := net.Dial("tcp", p.upstream.Host)
 	if err != nil {
@@ -107,10 +109,24 @@ func (p *pooler) connect() (*lent, error) {
 		if err != nil || kind == 'Z' {
 			return s, err
 		}
-		if kind == 'S' {
+		switch {
+		case kind == 'S':
 			s.greeting = append(s.greeting, message...)
+		case kind == 'R' && binary.BigEndian.Uint32(message[5:]) == 5:
+			if err := p.answer(c, message[9:]); err != nil {
+				return nil, err
+			}
 		}
 	}
+}
+
+// answer sends the password in the form that the server asks for with a salt.
+func (p *pooler) answer(c net.Conn, salt []byte) error {
+	password, _ := p.upstream.User.Password()
+	inner := fmt.Sprintf("%x", md5.Sum([]byte(password+p.upstream.User.Username())))
+	text := fmt.Sprintf("md5%x\x00", md5.Sum(append([]byte(inner), salt...)))
+	_, err := c.Write(append(binary.BigEndian.AppendUint32([]byte{'p'}, uint32(len(text)+4)), text...))
+	return err
 }
 
 func (p *pooler) borrow() (*lent, error) {

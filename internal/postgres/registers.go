@@ -24,18 +24,26 @@ const (
 // tellRegister writes a receipt into a register, in the caller's transaction. It holds
 // the register's row until that ends.
 func tellRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register, draft receipts.Draft) error {
-	fresh, err := uuid.NewV7()
+	id, err := lockRegister(ctx, tx, tenant, r)
 	if err != nil {
 		return err
 	}
+	return tell(ctx, tx, Case{ID: id, Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
+}
+
+// lockRegister makes a register unless it is there, and holds its row until the transaction
+// ends.
+func lockRegister(ctx context.Context, tx *sql.Tx, tenant string, r Register) (receipts.CaseID, error) {
+	fresh, err := uuid.NewV7()
+	if err != nil {
+		return receipts.CaseID{}, err
+	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.registers (tenant, subject, case_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, tenant, string(r), fresh); err != nil {
-		return err
+		return receipts.CaseID{}, err
 	}
 	var id uuid.UUID
-	if err := tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id); err != nil {
-		return err
-	}
-	return tell(ctx, tx, Case{ID: receipts.CaseID(id), Tenant: tenant, Kind: KindOperations, Subject: string(r)}, draft)
+	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.registers WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(r)).Scan(&id)
+	return receipts.CaseID(id), err
 }
 
 // RegisterCase is the case of a tenant's register; found is false when nothing was ever

@@ -69,6 +69,17 @@ func (j *Journal) BeginRequest(ctx context.Context, q Request, abandoned, outdat
 	return before, holder == q.Token, err // its own: it was entered, and the answer to that was lost
 }
 
+// HasRequest reports whether a request has a key, and is not from before outdated.
+func (j *Journal) HasRequest(ctx context.Context, tenant, key string, outdated time.Time) (has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	err = j.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, outdated).Scan(&has)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	return has, nil
+}
+
 // requestOf reads the request that has a key, and who works on it.
 func (j *Journal) requestOf(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
 	var digest []byte

@@ -27,7 +27,7 @@ func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
 const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
 	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
 
-const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, '') WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}') WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
 
 // Beat raises the counter of a session that was not declared lost, and reads the clock.
 func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
@@ -36,7 +36,7 @@ func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, backgro
 		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.Barred, orNull(s.BeatAt), s.Redis))
+	now, err := readClock(j.beats.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.Barred, orNull(s.BeatAt), s.Redis, pq.Array(s.Targets)))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -77,13 +77,14 @@ func (j *Journal) Sessions(ctx context.Context) ([]background.Session, error) {
 		Barred    string         `db:"barred"`
 		BeatAt    sql.NullTime   `db:"beat_at"`
 		Redis     sql.NullString `db:"redis"`
+		Targets   pq.StringArray `db:"targets"`
 	}
-	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis FROM recourse.sessions`); err != nil {
+	if err := j.reads.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
 		return nil, unavailable(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
-		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String}
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, Barred: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String, Targets: r.Targets}
 		if r.Offset.Valid {
 			by := time.Duration(r.Offset.Int64) * time.Microsecond
 			out[i].ClockOffset = &by

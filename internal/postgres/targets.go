@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+)
+
+// breakerOfRunSQL is the target whose circuit breaker a run r goes by.
+const breakerOfRunSQL = `coalesce((SELECT t.breaker FROM recourse.targets t WHERE t.family = r.family AND t.name = r.target), r.target)`
+
+// ErrTargets means that a target would go, or goes, by the circuit breaker of another one than
+// what is recorded says. The error says in one line which, and what to do.
+var ErrTargets = errors.New("the circuit breakers of targets differ")
+
+const (
+	// otherTargetsSQL lists the targets that are recorded otherwise, or not at all: with who
+	// calls them, and for whom their own circuit breakers are not closed.
+	otherTargetsSQL = `SELECT u.name, u.breaker, coalesce(t.breaker, '') AS was,
+	coalesce((SELECT min(s.worker) FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $4 AND u.name = ANY (s.targets)), '') AS caller,
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open
+FROM unnest($2::text[], $3::text[]) AS u(name, breaker) LEFT JOIN recourse.targets t ON t.family = $1 AND t.name = u.name
+WHERE t.breaker IS DISTINCT FROM u.breaker ORDER BY u.name`
+	lockTargetsSQL = `LOCK TABLE recourse.targets IN SHARE ROW EXCLUSIVE MODE`
+	keepTargetsSQL = `INSERT INTO recourse.targets AS t (family, name, breaker) SELECT $1, u.name, u.breaker FROM unnest($2::text[], $3::text[]) AS u(name, breaker)
+	ON CONFLICT (family, name) DO UPDATE SET breaker = excluded.breaker WHERE t.breaker <> excluded.breaker`
+)
+
+// otherTarget is a target that is recorded otherwise than a process has it.
+type otherTarget struct {
+	Name    string `db:"name"`
+	Breaker string `db:"breaker"` // as the process has it
+	Was     string `db:"was"`     // as recorded; empty when it is not
+	Caller  string `db:"caller"`  // a process that calls it; empty when none does
+	Open    string `db:"open"`    // a tenant for whom its own circuit breaker is not closed; empty when there is none
+}
+
+// before is by whose circuit breaker the target went before.
+func (o *otherTarget) before() string { return cmp.Or(o.Was, o.Name) }
+
+// keep is why what is recorded of the target may not be changed; nil when it may.
+func (o *otherTarget) keep() error {
+	switch {
+	case o.before() == o.Breaker:
+		return nil
+	case o.Caller != "":
+		return fmt.Errorf("%w: %s calls %s by the circuit breaker of %s, and this process would by that of %s: configure the same targets, or stop the other process first", ErrTargets, o.Caller, o.Name, o.before(), o.Breaker)
+	case o.Open != "" && o.before() == o.Name:
+		return fmt.Errorf("%w: that of %s is open for tenant %s, and nobody would go by it when %s goes by that of %s: release it first", ErrTargets, o.Name, o.Open, o.Name, o.Breaker)
+	}
+	return nil
+}
+
+func targetArgs(family string, breakers map[string]string, since time.Time) []any {
+	names := slices.Sorted(maps.Keys(breakers))
+	by := make([]string, len(names))
+	for i, name := range names {
+		by[i] = breakers[name]
+	}
+	return []any{family, pq.Array(names), pq.Array(by), since}
+}
+
+func otherTargets(ctx context.Context, q sqlx.QueryerContext, args []any) (out []otherTarget, err error) {
+	return out, maybeUnavailable(sqlx.SelectContext(ctx, q, &out, otherTargetsSQL, args...))
+}
+
+// SameTargets returns an error that wraps ErrTargets when a target is recorded to go by another
+// circuit breaker than the one given.
+func (j *Journal) SameTargets(ctx context.Context, family string, breakers map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	others, err := otherTargets(ctx, j.reads, targetArgs(family, breakers, time.Time{}))
+	for _, o := range others {
+		if o.before() != o.Breaker {
+			return fmt.Errorf("%w: %s goes by that of %s now, and in this process by that of %s: configure the same targets everywhere", ErrTargets, o.Name, o.before(), o.Breaker)
+		}
+	}
+	return err
+}
+
+// KeepTargets records by whose circuit breaker each target of a family goes. A target that is
+// not named stays as it is. Nothing is changed, and the error wraps ErrTargets, when a process
+// of which a beat came since a time calls a target that would go by another circuit breaker
+// then, or when the circuit breaker that it leaves is its own and not closed.
+func (j *Journal) KeepTargets(ctx context.Context, family string, breakers map[string]string, since time.Time) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	args := targetArgs(family, breakers, since)
+	others, err := otherTargets(ctx, j.reads, args)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	tx, err := j.reads.BeginTxx(ctx, nil)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
+	if _, err := tx.ExecContext(ctx, lockTargetsSQL); err != nil {
+		return unavailable(err)
+	}
+	if others, err = otherTargets(ctx, tx, args); err != nil {
+		return err
+	}
+	for _, o := range others {
+		if err := o.keep(); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, keepTargetsSQL, args[:3]...); err != nil {
+		return unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Targets)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Targets)
+	return maybeUnavailable(err)
+}
+
+// BreakerOf returns the target whose circuit breaker a target of a family goes by, as recorded:
+// empty when nothing is.
+func (j *Journal) BreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	err = j.reads.QueryRowContext(ctx, `SELECT breaker FROM recourse.targets WHERE family = $1 AND name = $2`, family, target).Scan(&breaker)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return breaker, maybeUnavailable(err)
+}
+
+// Uncalled is how many live runs and open dead letters of a family name a target that no
+// process calls.
+type Uncalled struct {
+	Target  string `db:"target" json:"target"`
+	Runs    int64  `db:"runs" json:"runs"`
+	Letters int64  `db:"letters" json:"dead_letters"`
+}
+
+const uncalledSQL = `SELECT r.target, count(*) FILTER (WHERE r.live) AS runs, count(*) FILTER (WHERE r.letter = 'open') AS letters
+FROM recourse.runs r WHERE r.holds AND r.family = $1
+	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $2 AND r.target = ANY (s.targets)) GROUP BY 1 ORDER BY 1`
+
+// Uncalled lists the targets of a family's live runs and open dead letters that no process
+// calls of which a beat came since a time. It reads every one of them.
+func (j *Journal) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	var out []Uncalled
+	return out, maybeUnavailable(j.reads.SelectContext(ctx, &out, uncalledSQL, family, since))
+}
