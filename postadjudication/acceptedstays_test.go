@@ -23,7 +23,15 @@ import (
 // runs. The sender may have lost the first answer, or repeat itself for another reason.
 func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	plots := slices.Clone(directed)
+	for seed := range 30 {
+		plots = append(plots, anyPlot.Example(seed))
+	}
+	var banks []string
+	for n := range plots {
+		banks = append(banks, (&story{n: n}).target())
+	}
+	r := newRig(t, calling(banks...), func(c *Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.MaxRetryAttempts = 1
 		c.Sweep = 50 * time.Millisecond
@@ -34,10 +42,6 @@ func TestAnAcceptedDecisionIsNeverDeniedLater(t *testing.T) {
 		return found.(*story).answer(c)
 	}
 	r.work()
-	plots := slices.Clone(directed)
-	for seed := range 30 {
-		plots = append(plots, anyPlot.Example(seed))
-	}
 	room := make(chan struct{}, 8)
 	var all sync.WaitGroup
 	for n, plot := range plots {

@@ -32,8 +32,8 @@ const MaxPayload = 16 << 10
 // Adjudication is a decision about an escrow, handed over for execution.
 type Adjudication struct {
 	settlement.Instruction
-	// Target names the escrow service; empty means DefaultTarget. It is part of the
-	// operation key.
+	// Target names the escrow service, one of Config.Targets; empty means DefaultTarget. It
+	// is part of the operation key.
 	Target string
 	// Payload is the caller's own JSON object, passed on to the escrow service. It
 	// must hold no secrets: a card or account number, a token or a password in it
@@ -52,22 +52,57 @@ var errNoTenant = &FieldError{Field: "tenant", Problem: "must be the name of one
 // Validate tells everything that is wrong with an adjudication, each a
 // *FieldError, joined.
 func (a Adjudication) Validate() error {
-	errs := []error{a.Instruction.Validate()}
+	p := a.problems()
+	return errors.Join(p.malformed(), p.unsafe())
+}
+
+// Malformed tells what of Validate no version accepted. Of the rest, secrets and characters of
+// format, Submit refuses a new adjudication, and answers one that was accepted before.
+func (a Adjudication) Malformed() error {
+	p := a.problems()
+	return p.malformed()
+}
+
+// problems returns all that Validate tells, what is unsafe apart.
+func (a Adjudication) problems() problems {
+	var p problems
+	p.wrong(a.Instruction.Validate())
 	if a.Tenant == AllTenants {
-		errs = append(errs, errNoTenant)
+		p.wrong(errNoTenant)
 	}
-	if len(a.Target) > 64 || !plainText(a.Target) {
-		errs = append(errs, &FieldError{Field: "target", Problem: "must be at most 64 bytes of plain text"})
+	p.text("target", a.Target, 0, 64)
+	p.text("actor", a.Actor, 0, 128)
+	for _, id := range [...]struct{ field, value string }{
+		{"tenant", a.Tenant}, {"transaction_receipt_id", a.TransactionReceiptID}, {"submission_receipt_id", a.SubmissionReceiptID},
+		{"adjudication_id", a.AdjudicationID}, {"escrow_reference", a.EscrowReference}, {"target", a.Target}, {"actor", a.Actor},
+	} {
+		p.secret(noSecret(id.field, id.value))
 	}
-	if len(a.Actor) > 128 || !plainText(a.Actor) {
-		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
+	p.payload(a.Payload)
+	return p
+}
+
+// looksSecret is the problem of a field that holds a secret. The value is not repeated.
+const looksSecret = "looks like a secret, card or account number; hand over a reference instead"
+
+// noSecret refuses an id that holds a secret: ids are kept for ever, in receipts too.
+func noSecret(field, id string) error {
+	if redact.Holds(id) {
+		return &FieldError{Field: field, Problem: looksSecret}
 	}
-	_, err := canonicalPayload(a.Payload)
-	return errors.Join(append(errs, err)...)
+	return nil
+}
+
+// noSecretIn refuses a payload that holds a secret, by its field.
+func noSecretIn(p json.RawMessage) error {
+	if field, found := redact.Find(p); found {
+		return &FieldError{Field: within("payload", field), Problem: looksSecret}
+	}
+	return nil
 }
 
 // canonicalPayload is the caller's part as it is sent, compared and kept: RFC 8785
-// canonical JSON of an object; {} when there is none.
+// canonical JSON of an object; {} when there is none. It may hold a secret.
 func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if len(p) == 0 {
 		return json.RawMessage("{}"), nil
@@ -84,9 +119,6 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if field := inexact("payload", object); field != "" {
 		return nil, &FieldError{Field: field, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
 	}
-	if field, found := redact.Find(p); found {
-		return nil, &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"}
-	}
 	canonical, err := jcs.Transform(p)
 	if err != nil {
 		return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
@@ -95,6 +127,14 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes in canonical form, is %d", 2*MaxPayload, len(canonical))}
 	}
 	return canonical, nil
+}
+
+// within is the path of a field in another one; an empty path is the other one itself.
+func within(outer, path string) string {
+	if path == "" || path[0] == '[' {
+		return outer + path
+	}
+	return outer + "." + path
 }
 
 // inexact names a number in a JSON value that canonical JSON would round: an integer
@@ -122,16 +162,15 @@ func inexact(path string, v any) string {
 	return ""
 }
 
+// plainText reports whether a text is UTF-8 without control characters, and without those of
+// format, which turn the order of what is read or show nothing.
 func plainText(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if unicode.IsControl(r) {
-			return false
-		}
-	}
-	return true
+	return !controls(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
+}
+
+// controls reports whether a text is no UTF-8, or has control characters.
+func controls(s string) bool {
+	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (a Adjudication) target() string {

@@ -25,6 +25,7 @@ type admission struct {
 	request []byte
 	digest  [32]byte
 	at      time.Time
+	problem error // what a new adjudication is refused for, though this one may have been accepted before
 }
 
 // open decides as if the case did not exist.
@@ -100,7 +101,7 @@ func replyHigher(s *postgres.Snapshot) Reply {
 // enter begins the run of a higher generation in a case that exists. An open letter
 // of a lower one is superseded by it.
 func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
-	state, _, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
+	state, effect, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
 	if err != nil {
 		return postgres.Change{}, err
 	}
@@ -114,9 +115,11 @@ func (a admission) enter(s *postgres.Snapshot) (postgres.Change, error) {
 		drafts = append(drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.Superseded, Actor: a.actor(), At: a.at,
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
+	accepted := a.submitted(run, after.Case, true)
+	accepted.Payload.Freed = max(0, -effect.Committed)
 	return postgres.Change{
 		Move: a.move, Before: s, After: &after, New: &run, Reserve: true,
-		Drafts: append(drafts, a.submitted(run, after.Case, true)),
+		Drafts: append(drafts, accepted),
 	}, nil
 }
 

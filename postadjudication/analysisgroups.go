@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -146,7 +147,8 @@ func (c groupCursor) encode(of []byte) string {
 
 func decodeGroupCursor(text string, of []byte) (groupCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < groupCursorLeast {
+	// The decoder passes over line ends.
+	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) < groupCursorLeast {
 		return groupCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of groups"}
 	}
 	body, digest := b[:len(b)-sha256.Size/2], b[len(b)-sha256.Size/2:]

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -47,6 +48,7 @@ type Audit struct {
 	Cut   map[receipts.CaseID]int64         `json:"-"` // of a broken chain: the sequence of its first broken receipt
 
 	tenants       map[receipts.CaseID]string // whose each of Heads is
+	told          map[string]bool            // what is told once, and was
 	maxRecoveries int                        // as AuditQuery has it
 }
 
@@ -224,7 +226,7 @@ func (s *Service) auditEscrow(ctx context.Context, a *Audit, tenant string, e po
 		}
 	}
 	if e.Committed != sum {
-		a.fail(InvariantEscrows, site{tenant: tenant}, "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
+		a.differ(InvariantEscrows, site{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
 	}
 	if folded := e.Committed - e.Open; folded > e.Held+e.Breached {
 		a.fail(InvariantEscrows, site{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
@@ -262,10 +264,10 @@ func auditCase(runs []postgres.Snapshot, rs []receipts.Receipt, maxRecoveries in
 func (a *Audit) chain(at site, stored receipts.Head, rs []receipts.Receipt) {
 	head, end, broken := receipts.Verifier{}.VerifyAll(at.kase, rs)
 	for _, b := range broken {
-		a.fail(InvariantChains, at.at(b.Seq), "%v", b)
+		a.differ(InvariantChains, at.at(b.Seq), b.Stored, b.Expected, "%v", b)
 	}
 	if end != stored {
-		a.fail(InvariantChains, at, "case %s: the trail ends at %d, the case says %d", at.kase, end.Seq, stored.Seq)
+		a.differ(InvariantChains, at, headWords(stored), headWords(end), "case %s: the trail ends at %d, the case says %d", at.kase, end.Seq, stored.Seq)
 	}
 	switch {
 	case len(broken) > 0:
@@ -296,16 +298,16 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 
 func auditSettlement(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Receipt, history receipts.History) {
 	c := runs[0].Case
-	state, err := refold(rs)
+	told, err := refold(rs)
 	if first := runs[0].Run.FirstSentAt; !first.Equal(history.FirstSentAt) {
-		a.fail(InvariantFold, at, "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+		a.differ(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
 	}
 	if err != nil {
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}
-	if state != c.State {
-		a.fail(InvariantFold, at, "case %s: %s", c.ID, settlementDiffers(c.State, state))
+	if told.state != c.State {
+		settlementDiffers(c.State, told.state).fail(a, at, "case "+c.ID.String())
 	}
 	for _, s := range runs {
 		if s.Run.Letter == background.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
@@ -341,13 +343,11 @@ func atRest(runs []postgres.Snapshot) bool {
 // auditRuns compares each stored run with what the receipts tell of it.
 func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) {
 	if len(h.Runs) != len(runs) {
-		a.fail(InvariantAccounted, at, "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
+		a.differ(InvariantAccounted, at, strconv.Itoa(len(runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts tell of %d", h.Case, len(runs), len(h.Runs))
 	}
 	for _, s := range runs {
 		r, told := s.Run, h.Runs[s.Run.ID]
-		if d := runDiffers(r, told); len(d) > 0 {
-			a.fail(InvariantFold, at.of(r.ID), "run %s: %s", r.ID, d)
-		}
+		runDiffers(r, told).fail(a, at.of(r.ID), "run "+r.ID.String())
 		auditCalls(a, at.of(r.ID), r, told)
 		if limit := r.Policy.Normalize().MaxRetryAttempts; r.BudgetSpent > limit {
 			a.fail(InvariantBudgets, at.of(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, limit)
@@ -366,7 +366,7 @@ func auditRuns(a *Audit, at site, runs []postgres.Snapshot, h receipts.History) 
 		}
 	}
 	if h.UnknownOpen != runs[0].Run.UnknownOpen {
-		a.fail(InvariantFold, at, "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
+		a.differ(InvariantFold, at, strconv.Itoa(runs[0].Run.UnknownOpen), strconv.Itoa(h.UnknownOpen), "case %s: %d unknown attempts stored, the receipts say %d", h.Case, runs[0].Run.UnknownOpen, h.UnknownOpen)
 	}
 }
 

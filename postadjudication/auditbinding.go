@@ -3,7 +3,7 @@ package postadjudication
 import (
 	"cmp"
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -99,28 +99,57 @@ func auditBinding(a *Audit, at site, runs []postgres.Snapshot, rs []receipts.Rec
 		if run == nil {
 			continue // the runs are counted elsewhere
 		}
-		for _, d := range run.differs(r) {
-			a.fail(InvariantFold, at.of(r.ID), "run %s: %s", r.ID, d)
-		}
+		run.differs(r).fail(a, at.of(r.ID), "run "+r.ID.String())
 	}
-	for _, d := range t.differs(&runs[0].Case) {
-		a.fail(InvariantFold, at, "case %s: %s", runs[0].Case.ID, d)
+	c := &runs[0].Case
+	t.differs(c).fail(a, at, "case "+c.ID.String())
+	if c.Kind == postgres.KindSettlement {
+		t.auditHeld(a, at, c)
 	}
 }
 
+// auditHeld compares what the escrow of a case holds with what its submissions said. The cases
+// of an escrow share that, so that it is told once for all of them.
+func (t *said) auditHeld(a *Audit, at site, c *postgres.Case) {
+	for _, id := range t.order {
+		p := &t.runs[id].submitted
+		if !p.ParentRun.IsZero() || p.Held == c.Held {
+			continue // a fork says nothing of the escrow
+		}
+		what := fmt.Sprintf("escrow %s of %s: stored sum held %d, the receipts say %d", c.Reference, at.tenant, c.Held, p.Held)
+		a.addOnce(Break{Invariant: InvariantFold, Tenant: at.tenant, Case: at.kase, What: what, Stored: strconv.FormatInt(c.Held, 10), Expected: strconv.FormatInt(p.Held, 10)})
+		return
+	}
+}
+
+// difference is one thing that is stored otherwise than receipts say.
+type difference struct {
+	what         string
+	stored, said string // empty where no two values were compared
+}
+
 // differences collects what is stored otherwise than receipts say.
-type differences []string
+type differences []difference
 
 func (d *differences) compare(what string, stored, said any) {
 	if stored != said {
-		*d = append(*d, fmt.Sprintf("stored %s %s, the receipts say %s", what, orNothing(stored), orNothing(said)))
+		d.add(what, fmt.Sprint(stored), fmt.Sprint(said))
+	}
+}
+
+func (d *differences) add(what, stored, said string) {
+	*d = append(*d, difference{fmt.Sprintf("stored %s %s, the receipts say %s", what, orNothing(stored), orNothing(said)), stored, said})
+}
+
+// fail is a break of the audit for each difference. of names what they are about.
+func (d differences) fail(a *Audit, at site, of string) {
+	for _, one := range d {
+		a.differ(InvariantFold, at, one.stored, one.said, "%s: %s", of, one.what)
 	}
 }
 
 // orNothing words a value; one that is empty would leave a hole in the sentence.
-func orNothing(value any) string { return cmp.Or(fmt.Sprint(value), "nothing") }
-
-func (d differences) String() string { return strings.Join(d, "; ") }
+func orNothing(value string) string { return cmp.Or(value, "nothing") }
 
 // settlementDiffers compares what is stored of a case's settlement with the fold of its receipts.
 func settlementDiffers(stored, said settlement.State) (d differences) {
@@ -146,13 +175,16 @@ func runDiffers(stored background.Run, said receipts.RunHistory) (d differences)
 	d.compare("attempts that spent budget", stored.BudgetSpent, said.BudgetSpent)
 	d.compare("lost workers", stored.Recoveries, said.Recoveries)
 	d.compare("class", string(stored.Class), said.Class)
+	if stored.State == background.Scheduled && !said.NextRetryAt.IsZero() {
+		d.times("due time", stored.DueAt, said.NextRetryAt)
+	}
 	return d
 }
 
 // times are compared to the microsecond, as they are stored.
 func (d *differences) times(what string, stored, said time.Time) {
 	if !stored.Equal(said) {
-		*d = append(*d, fmt.Sprintf("stored %s %s, the receipts say %s", what, stored.Format(time.RFC3339Nano), said.Format(time.RFC3339Nano)))
+		d.add(what, stored.Format(time.RFC3339Nano), said.Format(time.RFC3339Nano))
 	}
 }
 
@@ -166,7 +198,7 @@ func (t *saidRun) differs(r *background.Run) (d differences) {
 	d.compare("parent run", r.Parent, p.ParentRun)
 	policy, err := retrypolicy.Parse(p.Policy)
 	if err != nil {
-		d = append(d, err.Error())
+		d = append(d, difference{what: err.Error()})
 	}
 	d.compare("policy", r.Policy.Encode(), policy.Encode())
 	d = append(d, t.request(r)...)
@@ -200,17 +232,17 @@ func (t *saidRun) request(r *background.Run) (d differences) {
 	stored := *r
 	stored.Terms = &t.terms
 	if err := bound(&stored); err != nil {
-		return differences{err.Error()}
+		return differences{{what: err.Error()}}
 	}
 	if t.terms.OperationKey == [32]byte{} {
 		return nil
 	}
 	if _, err := agreed(&stored); err != nil {
-		return differences{err.Error()}
+		return differences{{what: err.Error()}}
 	}
 	content, err := contentOf(r.Payload, r.Target)
 	if err != nil {
-		return differences{err.Error()}
+		return differences{{what: err.Error()}}
 	}
 	if t.terms.ContentDigest != [32]byte{} {
 		d.compare("content", fmt.Sprintf("%x", content), fmt.Sprintf("%x", t.terms.ContentDigest))
@@ -240,7 +272,6 @@ func (t *said) differs(c *postgres.Case) (d differences) {
 			continue // says nothing of the escrow
 		}
 		d.compare("escrow", c.Reference, p.EscrowReference)
-		d.compare("sum held", c.Held, p.Held)
 		d.compare("currency held", c.Currency, p.Currency)
 	}
 	return d

@@ -76,7 +76,7 @@ func (d *deskAudit) compare(ctx context.Context, a *Audit) error {
 			return err
 		}
 		if !sameDesk(now[run], then[run]) {
-			a.fail(InvariantFold, site{tenant: d.tenant, kase: d.cases[run], run: run}, "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, deskWords(now[run]), deskWords(then[run]))
+			a.differ(InvariantFold, site{tenant: d.tenant, kase: d.cases[run], run: run}, deskWords(now[run]), deskWords(then[run]), "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, deskWords(now[run]), deskWords(then[run]))
 		}
 	}
 	clear(d.told)

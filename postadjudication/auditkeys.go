@@ -40,9 +40,9 @@ func (s *Service) auditKeys(ctx context.Context, a *Audit, tenant string) error 
 		case !known || t.madeReceipt == "":
 			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
 		case keyWords(*k) != t.made || k.CreatedBy != t.madeBy || !k.CreatedAt.Equal(t.madeAt):
-			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyWords(*k), k.CreatedBy, t.madeReceipt, t.made, t.madeBy)
+			a.differ(InvariantFold, site{tenant: tenant}, keyWords(*k)+", made by "+k.CreatedBy, t.made+", made by "+t.madeBy, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, keyWords(*k), k.CreatedBy, t.madeReceipt, t.made, t.madeBy)
 		case (k.RevokedAt != nil) != (t.goneReceipt != "") || k.RevokedBy != t.goneBy || !revokedAt.Equal(t.goneAt):
-			a.fail(InvariantFold, site{tenant: tenant}, "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.goneReceipt != "", t.goneBy)
+			a.differ(InvariantFold, site{tenant: tenant}, revokedWords(k.RevokedBy), revokedWords(t.goneBy), "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.goneReceipt != "", t.goneBy)
 		}
 	}
 	for prefix, t := range told {
@@ -79,5 +79,16 @@ func keyWords(k access.Key) string {
 	if k.ExpiresAt != nil {
 		until = "until " + k.ExpiresAt.Format(time.RFC3339)
 	}
+	if k.SuccessorOf != "" {
+		until += " as successor of " + k.SuccessorOf
+	}
 	return k.Principal + " as " + roleWords(k.Roles) + " " + until
+}
+
+// revokedWords tells who revoked a key.
+func revokedWords(by string) string {
+	if by == "" {
+		return "not revoked"
+	}
+	return "revoked by " + by
 }

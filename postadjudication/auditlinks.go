@@ -28,7 +28,7 @@ func (s *Service) auditPolicies(ctx context.Context, a *Audit, tenant string) er
 			return err
 		}
 		if told.Policy != p.Text() || told.Family != p.Family {
-			a.fail(InvariantFold, site{tenant: tenant, kase: p.Case}, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Text(), told.Policy)
+			a.differ(InvariantFold, site{tenant: tenant, kase: p.Case}, p.Text(), told.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Text(), told.Policy)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
@@ -124,9 +125,7 @@ func (a *Audit) breaker(at site, o postgres.Operations) error {
 		d.compare("number of openings", b.Opening, told.Opening)
 		d.times("time of the last opening", b.OpenedAt, told.OpenedAt)
 	}
-	for _, what := range d {
-		a.fail(InvariantFold, at, "the circuit breaker of %s for %s: %s", b.Name, at.tenant, what)
-	}
+	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Name, at.tenant))
 	return nil
 }
 
@@ -163,9 +162,7 @@ func (a *Audit) rules(at site, o postgres.Operations) error {
 			a.fail(InvariantFold, at, "rule %s of %s was made, and no receipt says so", stored.Name, at.tenant)
 			continue
 		}
-		for _, what := range ruleDiffers(stored, *t) {
-			a.fail(InvariantFold, at, "rule %s of %s: %s", stored.Name, at.tenant, what)
-		}
+		ruleDiffers(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
 	}
 	for _, name := range sortedKeys(told) {
 		a.fail(InvariantFold, at, "rule %s of %s, of which receipts tell, is not there", name, at.tenant)
@@ -248,9 +245,7 @@ func (s *Service) auditBulks(ctx context.Context, a *Audit, at site, o postgres.
 		} else {
 			d = append(d, t.differs(b)...)
 		}
-		for _, what := range d {
-			a.fail(InvariantFold, at, "bulk plan %s of %s: %s", id, at.tenant, what)
-		}
+		d.fail(a, at, fmt.Sprintf("bulk plan %s of %s", id, at.tenant))
 	}
 	for _, id := range sortedKeys(told) {
 		if t := told[id]; !t.forgotten() {

@@ -21,6 +21,6 @@ func (s *Service) auditOrphanOperations(ctx context.Context, a *Audit) error {
 // found gives what takes in things that the database found wrong.
 func (a *Audit) found(invariant, tenant string) func(postgres.Found) {
 	return func(f postgres.Found) {
-		a.fail(invariant, site{tenant: tenant, kase: f.Case, run: f.Run}, "%s", f.What)
+		a.differ(invariant, site{tenant: tenant, kase: f.Case, run: f.Run}, f.Stored, f.Expected, "%s", f.What)
 	}
 }

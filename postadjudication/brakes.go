@@ -41,7 +41,8 @@ var ErrBrakeReleased = errors.New("postadjudication: the circuit breaker is not 
 
 // PullBrake opens the circuit breaker of a target by hand: for a tenant, or over
 // AllTenants. It stops the claiming of its runs, in every process, until a person
-// releases it: the target is an escrow service, or a plain family by its name. Attempts
+// releases it: the target is an escrow service, by any of its names, or a plain family by its
+// name. Attempts
 // in flight end as they do. When it returns, the move is committed with its receipt, and
 // no claim that begins later succeeds. A breaker that had opened by itself becomes the
 // person's; pulling it twice changes nothing.
@@ -85,15 +86,11 @@ func (s *Service) moveBrake(ctx context.Context, tenant, target, actor, reason s
 	if err := validBrakeOrder(tenant, target, actor, reason); err != nil {
 		return Brake{}, false, err
 	}
-	family, err := s.familyOf(ctx, tenant, target)
+	of, err := s.breakerOf(ctx, tenant, target)
 	if err != nil {
 		return Brake{}, false, err
 	}
 	reason = clean(reason, 1024)
-	of := background.Target{Tenant: tenant, Family: family, Name: target}
-	if tenant == AllTenants {
-		of.Tenant = ""
-	}
 	now, moved, err := s.manager.MoveBreaker(ctx, of,
 		func(now background.Breaker) (background.Breaker, bool) { return move(now, reason) })
 	return brakeOf(now), moved, err
@@ -109,7 +106,7 @@ func validBrakeOrder(tenant, target, actor, reason string) error {
 			errs = append(errs, &FieldError{Field: f.name, Problem: "must be given, as plain text that is not too long"})
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, noSecret("target", target), noSecret("actor", actor))...)
 }
 
 // familyOf finds whose target is named: a plain family is its own, anything else is
@@ -162,7 +159,11 @@ func (s *Service) OpenBrakes() (open, stalled []Brake) {
 
 // addPaused adds to a run's status which circuit breakers keep it from being claimed.
 func (s *Service) addPaused(ctx context.Context, st *Status, r background.Run) error {
-	found, err := s.journal.BreakersOf(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target})
+	name, err := s.breakerName(ctx, r.Family, r.Target)
+	if err != nil {
+		return err
+	}
+	found, err := s.journal.BreakersOf(ctx, background.Target{Tenant: r.Tenant, Family: r.Family, Name: name})
 	for _, b := range found {
 		st.PausedBy = append(st.PausedBy, brakeOf(b))
 		st.waits(WaitsForBreaker, "the circuit breaker of %s is %s", b.Name, b.State)

@@ -27,7 +27,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	foreign.Tenant = "other"
 	s := r.mustSubmit(foreign)
 	r.untilTrue("all bells were answered", func() bool { return r.Stats().Parked >= 31 })
-	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr})
+	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = flushed.Close() }()
 	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no bell to lose
 		t.Fatal(err)

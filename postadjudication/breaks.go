@@ -19,7 +19,8 @@ type Break struct {
 	Receipt   string          `json:"receipt_id,omitempty"` // that is broken, or has no place of its own
 	What      string          `json:"what"`
 	Stored    string          `json:"stored,omitempty"`   // what is there, where that can be said
-	Expected  string          `json:"expected,omitempty"` // what the receipts say instead
+	Expected  string          `json:"expected,omitempty"` // what the receipts say instead, or the noted head
+	once      bool            // told once, however many cases it is met in
 }
 
 // site says what a break is about, as far as that is known.
@@ -51,7 +52,19 @@ func (a *Audit) differ(invariant string, at site, stored, expected, format strin
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.kase, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...), Stored: stored, Expected: expected})
 }
 
+// addOnce adds a break unless one of the same words was added before.
+func (a *Audit) addOnce(b Break) {
+	b.once = true
+	a.addBreak(b)
+}
+
 func (a *Audit) addBreak(b Break) {
+	if b.once {
+		if a.told[b.What] {
+			return
+		}
+		a.told[b.What] = true
+	}
 	if _, known := a.Broken[b.Invariant]; !known {
 		a.Broken[b.Invariant] = b.What
 	}
@@ -90,6 +103,10 @@ func (a *Audit) add(b *Audit) {
 	a.InAll += b.Unlisted()
 }
 
+// NoAudit is the audit of nothing: what noted heads are compared with where their one case is
+// gone.
+func NoAudit() *Audit { return newAudit() }
+
 func newAudit() *Audit {
-	return &Audit{Broken: map[string]string{}, Breaks: []Break{}, Heads: map[receipts.CaseID]receipts.Head{}, Cut: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}}
+	return &Audit{Broken: map[string]string{}, Breaks: []Break{}, Heads: map[receipts.CaseID]receipts.Head{}, Cut: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}, told: map[string]bool{}}
 }

@@ -180,3 +180,39 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 		}
 	}
 }
+
+// What an escrow holds is told once, however many cases of it say otherwise; a column that was
+// edited is named, with what it says and what the body does.
+func TestABreakSaysWhatIsStoredAndWhatIsExpected(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	var first Submitted
+	for n := range 3 {
+		a := release(n)
+		a.EscrowReference, a.Held.Minor = "esc_shared", 9000
+		if s := r.mustSubmit(a); n == 0 {
+			first = s
+		}
+	}
+	r.atRest()
+	r.stopWork()
+	testkit.Tamper(t, r.db, `UPDATE recourse.escrows SET held = 9001`, `UPDATE recourse.receipts SET actor = 'user:eve', link = sha256(link) WHERE seq = 2 AND case_id = '`+first.Case.String()+`'`)
+	a, err := r.Audit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, actor := 0, 0
+	for _, b := range a.Breaks {
+		switch {
+		case strings.Contains(b.What, "stored sum held"):
+			if held++; b.Stored != "9001" || b.Expected != "9000" || !strings.Contains(b.What, "escrow esc_shared of acme") {
+				t.Errorf("%+v", b)
+			}
+		case strings.Contains(b.What, "column actor is user:eve, the body says"):
+			actor++
+		}
+	}
+	if held != 1 || actor != 1 {
+		t.Errorf("%d of the sum held, %d of the actor: %+v", held, actor, a.Breaks)
+	}
+}

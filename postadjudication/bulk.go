@@ -130,7 +130,9 @@ type BulkFound struct {
 	Moved       int64  `json:"moved"` // minor units
 	Reference   string `json:"reference"`
 	OtherAmount bool   `json:"other_amount,omitempty"`
-	Lookup      bool   `json:"lookup,omitempty"` // the escrow service that the planner named answered so
+	Lookup      bool   `json:"lookup,omitempty"`                 // the escrow service that the planner named answered so
+	LookupURL   string `json:"lookup_url,omitempty"`             // of that service
+	Transaction string `json:"transaction_receipt_id,omitempty"` // of the run's case
 }
 
 // BulkProgress counts the items of a plan by what became of them. The counts add up to
@@ -149,13 +151,15 @@ type BulkProgress struct {
 type BulkItem struct {
 	Position int64            `json:"position"`
 	Run      background.RunID `json:"run_id"`
-	Amount   int64            `json:"amount,omitempty"` // minor units that were reserved for it
+	Subject  string           `json:"subject,omitempty"` // of its case: the transaction receipt id of a settlement
+	Amount   int64            `json:"amount,omitempty"`  // minor units that were reserved for it
 	Currency string           `json:"currency,omitempty"`
 	Planned  Gate             `json:"planned_refusal,omitempty"` // the gate that would have refused it when the plan was made
 	Outcome  BulkOutcome      `json:"outcome"`
 	Gate     Gate             `json:"refused_by,omitempty"`
 	NewRun   background.RunID `json:"new_run,omitzero"` // of a fork
 	Error    string           `json:"error,omitempty"`
+	WaitsFor Gate             `json:"waits_for,omitempty"` // of a pending one: the gate that has to open before it is tried again
 }
 
 // bulkOf tells of a plan as it is kept, with its counts.

@@ -69,7 +69,7 @@ func (w *bulkWork) whose(ctx context.Context, i *postgres.BulkItem) (made backgr
 				return made, err
 			case p.Bulk == w.plan.ID.String():
 				return p.NewRun, nil
-			case decides(r.Subtype, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
+			case decides(r.Subtype, &p) && !w.besides(i, &r, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
 				return made, errPlanStale
 			}
 			head = head.Next(r.Body)
@@ -101,6 +101,26 @@ func decides(s receipts.Subtype, p *receipts.Payload) bool {
 	return true
 }
 
+// besides reports whether a receipt tells only of attempts of another run than the one that a
+// finding is about. Neither they nor that run's death change what was paid under the operation
+// key that the finding is of: what is reserved stays so, and the finding is recorded by the same
+// rule while the other run waits, runs, or is a dead letter. Receipts that tell what became of
+// money, by an answer or by a lookup, and receipts of what a person did do make the plan stale.
+func (w *bulkWork) besides(i *postgres.BulkItem, r *receipts.Receipt, p *receipts.Payload) bool {
+	if BulkAction(w.plan.Action) != BulkFinding || r.Run == i.Run || p.Lookup != "" {
+		return false
+	}
+	switch r.Subtype {
+	case receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptInterrupted:
+		return true
+	case receipts.DeadLettered:
+		return p.ReasonCode != background.ReasonUnrecordable && p.ReasonCode != reasonPaidOlder
+	case receipts.AnsweredLate:
+		return p.AttemptClass == string(NotExecuted)
+	}
+	return false
+}
+
 // outcomeOf is the outcome that an error means; none when it must be tried again.
 func outcomeOf(err error) string {
 	var refused *RefusedError
@@ -112,7 +132,7 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
+	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrTargetUnknown), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
 		return string(OutcomeFailed)
 	}
 	return ""

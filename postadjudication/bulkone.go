@@ -20,19 +20,19 @@ func (s *Service) PlanFinding(ctx context.Context, tenant string, id background.
 	if err != nil {
 		return Bulk{}, err
 	}
-	return s.planFinding(ctx, tenant, id, f, "")
+	return s.planFinding(ctx, tenant, id, f, lookup{})
 }
 
 // planFinding is PlanFinding of what a person found, or of what the escrow service that this
 // person named answered to a lookup.
-func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (Bulk, error) {
-	seen, err := s.found(ctx, tenant, id, f, looked)
+func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, by lookup) (Bulk, error) {
+	seen, err := s.found(ctx, tenant, id, f, by.class)
 	if err != nil {
 		return Bulk{}, err
 	}
-	found := &BulkFound{Class: f.Class, Moved: f.Moved, Reference: clean(f.Reference, maxReference), OtherAmount: f.OtherAmount}
-	if looked != "" {
-		found.Lookup, found.OtherAmount = true, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+	found := &BulkFound{Class: f.Class, Moved: f.Moved, Reference: clean(f.Reference, maxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
+	if by.class != "" {
+		found.Lookup, found.LookupURL, found.OtherAmount = true, by.url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
 	return s.planGiven(ctx, postgres.Bulk{Tenant: tenant, Action: string(BulkFinding), Actor: f.Actor, Reason: f.Reason},
 		BulkAsked{Finding: found},
@@ -71,12 +71,16 @@ func (w *bulkWork) find(ctx context.Context, i *postgres.BulkItem, as *asPlanned
 	f := Finding{Actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
 	var looked Class
 	if found.Lookup {
-		looked = found.Class
+		looked, as.marks.lookupURL = found.Class, found.LookupURL
 	}
 	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, looked, as)
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.Gate == GateRunning {
-		return errLeft // until its attempt has ended
+		return errBeingCalled
 	}
 	return err
 }
+
+// errBeingCalled means that the run of an item is being called. The item stays pending, and is
+// tried again once the attempt has ended.
+var errBeingCalled = errors.New("postadjudication: the run is being called")

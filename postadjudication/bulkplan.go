@@ -53,13 +53,15 @@ const (
 // anybody moves before its turn is left alone. A condition is asked of every letter that
 // the filter selects, all as they are at one moment; one of which it can't be told is left
 // out and counted. When they are too many to look at all of them, there is no plan, but a
-// *FieldError of where. Bad input is a *FieldError (joined, one per field).
+// *FieldError of where. Bad input is a *FieldError (joined, one per field). With a condition
+// it returns ErrTooManyConditions while too many are worked on.
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 	return s.planBulk(ctx, q, bulkReach{bulkScanMost, bulkScanTime})
 }
 
 func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (Bulk, error) {
-	condition, err := s.bulkCondition(q.Where, most)
+	condition, err := s.bulkCondition(q.Tenant, q.Where, most)
+	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err
 	}
@@ -135,7 +137,7 @@ func (q *BulkRequest) validate() error {
 			errs = append(errs, &FieldError{Field: field, Problem: problem})
 		}
 	}
-	errs = append(errs, named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Filter.Validate())
+	errs = append(errs, named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Filter.Validate())
 	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(words(BulkActions...), ", "))
 	refuse(q.Filter.Standing != background.NoLetter && q.Filter.Standing != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
@@ -124,7 +125,8 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one that the page before gave"}
 		}
 	}
-	if _, err := s.foundBulk(ctx, tenant, id); err != nil {
+	b, err := s.foundBulk(ctx, tenant, id)
+	if err != nil {
 		return BulkItemPage{}, err
 	}
 	found, err := s.journal.BulkItems(ctx, id, word, after, limit+1)
@@ -133,13 +135,30 @@ func (s *Service) BulkItems(ctx context.Context, tenant string, id uuid.UUID, cu
 	}
 	page := BulkItemPage{Items: []BulkItem{}, More: len(found) > limit}
 	for _, i := range found[:min(len(found), limit)] {
-		page.Items = append(page.Items, itemOf(i))
+		item := itemOf(i)
+		if item.WaitsFor, err = s.itemWaitsFor(ctx, b, item); err != nil {
+			return BulkItemPage{}, err
+		}
+		page.Items = append(page.Items, item)
 		page.Next = strconv.FormatInt(i.Position, 10)
 	}
 	if !page.More {
 		page.Next = ""
 	}
 	return page, nil
+}
+
+// itemWaitsFor is the gate that an item of a running plan waits for; empty when it waits for
+// its turn, or has an outcome.
+func (s *Service) itemWaitsFor(ctx context.Context, b postgres.Bulk, i BulkItem) (Gate, error) {
+	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
+		return "", nil
+	}
+	seen, err := s.journal.Snapshot(ctx, i.Run)
+	if err == nil && seen.Run.State == background.Running {
+		return GateRunning, nil
+	}
+	return "", err
 }
 
 // outcomeWord is an outcome as the journal has it.
@@ -166,7 +185,7 @@ func splitOutcome(word string) (BulkOutcome, Gate) {
 }
 
 func itemOf(i postgres.BulkItem) BulkItem {
-	out := BulkItem{Position: i.Position, Run: i.Run, Amount: i.Amount, Currency: i.Currency, Planned: Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
+	out := BulkItem{Position: i.Position, Run: i.Run, Subject: i.Subject, Amount: i.Amount, Currency: i.Currency, Planned: Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
 	if i.Outcome != "" {
 		out.Outcome, out.Gate = splitOutcome(i.Outcome)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -43,14 +42,14 @@ func (s *Service) RunBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 // receipts name that, an event makes it public, and an alarm is raised: an error in the log and
 // a metric. Where a key proves who it is, it has to be an approver's.
 func (s *Service) RunBulkAlone(ctx context.Context, tenant string, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
-	if err := errors.Join(named("reason", by.Reason, 1024), named("break_glass", by.Incident, 255)); err != nil {
+	if err := errors.Join(named("reason", by.Reason, 1024), identified("break_glass", by.Incident, 255)); err != nil {
 		return Bulk{}, err
 	}
 	return s.runBulk(ctx, tenant, id, hash, by.Actor, &by)
 }
 
 func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, alone *BreakGlass) (Bulk, error) {
-	if err := named("actor", actor, 128); err != nil {
+	if err := identified("actor", actor, 128); err != nil {
 		return Bulk{}, err
 	}
 	b, err := s.foundBulk(ctx, tenant, id)
@@ -117,7 +116,7 @@ func (s *Service) ResumeBulk(ctx context.Context, tenant string, id uuid.UUID, a
 }
 
 func (s *Service) turnBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
-	if err := errors.Join(named("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+	if err := errors.Join(identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
 	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
@@ -136,7 +135,7 @@ func (s *Service) turnBulk(ctx context.Context, tenant string, id uuid.UUID, act
 // done stays done. A plan that is cancelled already stays so; one that is done is a
 // *BulkStateError.
 func (s *Service) CancelBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string) (Bulk, error) {
-	if err := errors.Join(named("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+	if err := errors.Join(identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
 	return s.moveBulk(ctx, tenant, id, actor, reason, func(b *postgres.Bulk, _ bool) error {
@@ -178,9 +177,10 @@ func (s *Service) moveBulk(ctx context.Context, tenant string, id uuid.UUID, act
 	var second *secondPerson
 	if errors.As(err, &second) {
 		plan, failed := s.bulk(ctx, second.plan)
-		refused := &SecondPersonError{plan, second.because}
-		told := s.NoteRefusal(ctx, AccessRefusal{Tenant: tenant, Actor: actor, Action: string(access.BulkRun), Rule: refused.Code()})
-		return Bulk{}, errors.Join(refused, failed, told)
+		if failed != nil {
+			return Bulk{}, failed
+		}
+		return Bulk{}, s.notedSecondPerson(ctx, tenant, actor, &SecondPersonError{plan, second.because})
 	}
 	if err != nil {
 		return Bulk{}, err

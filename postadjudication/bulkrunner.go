@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ const bulkActor = "system:bulk"
 //
 //	look ─▶ lock ─▶ items left ─▶ act on each ─▶ record ─▶ items left ... ─▶ done
 //
+// A plan of which only items are left whose runs are being called is left, and taken up again
+// after the others.
+//
 // The lock goes with the process. What was acted on and not recorded when it dies is
 // found by the receipts: see bulkWork.
 type bulkRunner struct {
@@ -37,11 +41,12 @@ type bulkRunner struct {
 
 	mu      sync.Mutex
 	working map[uuid.UUID]bool
-	next    chan struct{} // closed when this process moves a plan
+	waiting map[uuid.UUID]time.Time // plans that were left for runs that are being called: when
+	next    chan struct{}           // closed when this process moves a plan
 }
 
 func newBulkRunner(s *Service) *bulkRunner {
-	return &bulkRunner{service: s, working: map[uuid.UUID]bool{}, next: make(chan struct{})}
+	return &bulkRunner{service: s, working: map[uuid.UUID]bool{}, waiting: map[uuid.UUID]time.Time{}, next: make(chan struct{})}
 }
 
 // nudge tells that this process has moved a plan.
@@ -71,7 +76,7 @@ func (r *bulkRunner) run(ctx context.Context) {
 			r.service.log.Error("bulk plans can't be looked for, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		for _, b := range due {
+		for _, b := range r.inTurn(due) {
 			if r.enter(b.ID) {
 				all.Go(func() {
 					defer r.leave(b.ID)
@@ -83,6 +88,37 @@ func (r *bulkRunner) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// inTurn sorts the plans that are due: those that wait for calls behind the others, the one
+// that was left longest ago first. It forgets plans that are not due.
+func (r *bulkRunner) inTurn(due []postgres.Bulk) []postgres.Bulk {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := make(map[uuid.UUID]time.Time, len(r.waiting))
+	for _, b := range due {
+		if at, waits := r.waiting[b.ID]; waits {
+			left[b.ID] = at
+		}
+	}
+	r.waiting = left
+	slices.SortStableFunc(due, func(a, b postgres.Bulk) int { return left[a.ID].Compare(left[b.ID]) })
+	return due
+}
+
+// waits reports whether the plan was left for runs that are being called.
+func (r *bulkRunner) waits(id uuid.UUID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, waits := r.waiting[id]
+	return waits
+}
+
+// wait notes that the plan is left for runs that are being called.
+func (r *bulkRunner) wait(id uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting[id] = time.Now()
 }
 
 func (r *bulkRunner) enter(id uuid.UUID) bool {
@@ -111,7 +147,7 @@ func (r *bulkRunner) take(ctx context.Context, b postgres.Bulk) {
 	if err != nil || lock == nil {
 		return
 	}
-	if b.Incident != "" {
+	if b.Incident != "" && !r.waits(b.ID) { // then the alarm was raised
 		r.service.brokeGlass(b)
 	}
 	working, stop := context.WithCancel(ctx)
@@ -120,7 +156,11 @@ func (r *bulkRunner) take(ctx context.Context, b postgres.Bulk) {
 	err = r.service.workBulk(working, b)
 	stop()
 	watching.Wait()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+	case errors.Is(err, errBeingCalled):
+		r.wait(b.ID)
+	default:
 		log.Warn("a bulk plan was left, somebody takes it up again", zap.Error(err))
 	}
 	if err := lock.Release(ctx); err != nil {

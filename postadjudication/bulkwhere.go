@@ -23,19 +23,26 @@ const (
 // bulkCondition asks the condition of a plan of letter after letter.
 type bulkCondition struct {
 	service            *Service
-	where              *LetterExpr
+	where              *limitedCondition
 	most               bulkReach
 	ends               time.Time // of the machine's clock, when the first letter was looked at
 	scanned, undecided int64
 }
 
-// bulkCondition is nil for a plan without a condition.
-func (s *Service) bulkCondition(where string, most bulkReach) (*bulkCondition, error) {
+// bulkCondition is nil for a plan without a condition. The caller must call done.
+func (s *Service) bulkCondition(tenant, where string, most bulkReach) (*bulkCondition, error) {
 	if where == "" {
 		return nil, nil
 	}
-	expr, err := ParseLetterExpr(where)
-	return &bulkCondition{service: s, where: expr, most: most}, err
+	condition, err := s.exprs.condition(tenant, where)
+	return &bulkCondition{service: s, where: condition, most: most}, err
+}
+
+// done gives the place of the condition back.
+func (c *bulkCondition) done() {
+	if c != nil {
+		c.where.done()
+	}
 }
 
 // of lets a plan take only letters that meet the condition, and keep how many were

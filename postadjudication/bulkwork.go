@@ -32,7 +32,8 @@ func (w *bulkWork) as(i *postgres.BulkItem) *asPlanned {
 }
 
 // workBulk works on a plan until it is done or ctx ends. Only then may items that were
-// begun be left without an outcome, and they are the first ones without.
+// begun be left without an outcome, and they are the first ones without. It is errBeingCalled
+// when only items are left whose runs are being called.
 func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
 	asked, err := askedOf(b)
 	if err != nil {
@@ -42,18 +43,21 @@ func (s *Service) workBulk(ctx context.Context, b postgres.Bulk) error {
 	if b.State == BulkCancelled {
 		return w.settle(context.WithoutCancel(ctx))
 	}
-	size, last := chunkSize(b.Throttle), int64(0)
+	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
 		begun := time.Now()
 		items, err := s.journal.BulkItemsLeft(ctx, b.ID, last, size)
 		switch {
 		case err != nil:
 			return err
+		case len(items) == 0 && called:
+			return errBeingCalled
 		case len(items) == 0:
 			return w.end(ctx)
 		}
 		last = items[len(items)-1].Position
 		done := w.act(ctx, items)
+		called = called || len(done) < len(items) && ctx.Err() == nil
 		if err := w.record(ctx, done); err != nil {
 			return err
 		}
@@ -123,14 +127,17 @@ const (
 	bulkPauseMax = time.Second
 )
 
-// one acts on an item until it has an outcome, or ctx ends. What was begun is not
-// broken off when ctx ends, which would leave it in doubt.
+// one acts on an item until it has an outcome, its run turns out to be called, or ctx ends.
+// What was begun is not broken off when ctx ends, which would leave it in doubt.
 func (w *bulkWork) one(ctx context.Context, i *postgres.BulkItem) {
 	begun := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		err := survived(func() error { return w.do(begun, i) })
 		if err != nil && i.Outcome == "" {
 			i.NewRun, err = w.why(begun, i, err)
+		}
+		if errors.Is(err, errBeingCalled) {
+			return
 		}
 		if i.Outcome == "" {
 			ended(i, err)

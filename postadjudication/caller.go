@@ -2,12 +2,13 @@ package postadjudication
 
 import (
 	"context"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// Caller says how it is known who acts: who the actor of what is done with a context is. The
-// zero Caller knows nothing: the actor is as the caller of the method says.
+// Caller says how the actor of whatever is done with a context was authenticated. The zero
+// Caller says nothing: the actor is as the caller of the method says.
 type Caller struct {
 	// Key is the prefix of the access key that proves the actor; empty: none does.
 	Key string
@@ -18,6 +19,31 @@ type Caller struct {
 	// SelfDeclared says that the actor is whoever typed the name, as on a command line beside
 	// the database. The receipts of what is done say so.
 	SelfDeclared bool
+	// Refused is called before a refusal leaves a receipt. When it returns a time to wait, the
+	// caller was refused too often: no receipt is left, and the error is a
+	// *TooManyRefusalsError. May be nil.
+	Refused func() time.Duration
+}
+
+// TooManyRefusalsError says that a caller was refused so often that no more of it is recorded,
+// nor told, for a while.
+type TooManyRefusalsError struct {
+	After time.Duration // until the next one is
+}
+
+func (e *TooManyRefusalsError) Error() string {
+	return "postadjudication: refused too often; ask again in " + e.After.String()
+}
+
+// mayBeRefused is a *TooManyRefusalsError when the caller was refused too often.
+func (c Caller) mayBeRefused() error {
+	if c.Refused == nil {
+		return nil
+	}
+	if wait := c.Refused(); wait > 0 {
+		return &TooManyRefusalsError{wait}
+	}
+	return nil
 }
 
 type callerKey struct{}

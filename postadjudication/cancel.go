@@ -27,6 +27,9 @@ func (s *Service) Cancel(ctx context.Context, tenant string, id background.RunID
 	if actor == "" || len(actor) > 128 || !plainText(actor) {
 		return Status{}, &FieldError{Field: "actor", Problem: "must be 1 to 128 bytes of plain text"}
 	}
+	if err := noSecret("actor", actor); err != nil {
+		return Status{}, err
+	}
 	if reason == "" || len(reason) > 1024 || !plainText(reason) {
 		return Status{}, &FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
 	}

@@ -95,7 +95,7 @@ func TestAHigherGenerationTakesOverWhatACancelledForkKept(t *testing.T) {
 	if s.Reply != Created {
 		t.Fatalf("%+v", s)
 	}
-	if told := r.told(s, receipts.Submitted); len(told) != 3 || told[2].Generation != 2 || told[2].Settlement.Reserved != 600 {
+	if told := r.told(s, receipts.Submitted); len(told) != 3 || told[2].Generation != 2 || told[2].Settlement.Reserved != 600 || told[2].Freed != 400 || told[0].Freed != 0 || told[1].Freed != 0 {
 		t.Errorf("%+v", told)
 	}
 	r.atRest()

@@ -117,10 +117,10 @@ func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 // tell, and one past the lifetime knows.
 func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	t.Parallel()
-	f := &family{executor: newEscrow(), limit: time.Second, callBound: 3 * time.Second}
+	f := &family{executor: newEscrow(), targets: targetsOf(&Config{}), limit: time.Second, callBound: 3 * time.Second}
 	f.executor.(*scriptedEscrow).life = time.Minute
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := background.Run{State: background.Scheduled, UnknownOpen: 1, FirstSentAt: first}
+	r := background.Run{Target: DefaultTarget, State: background.Scheduled, UnknownOpen: 1, FirstSentAt: first}
 	for after, want := range map[time.Duration]error{
 		-time.Hour: background.ErrKeyExpired, -2*time.Second - 1: background.ErrKeyExpired,
 		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,

@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-// ErrUnsuitable means that the database can't be worked on as it is: a standby, or behind a
-// connection pooler in transaction mode. The error says in one line which, and what to do.
+// ErrUnsuitable means that the database can't be worked on as it is: a standby, behind a
+// connection pooler in transaction mode, or with triggers off that were in force. The error says in one line which, and what to do.
 var ErrUnsuitable = postgres.ErrUnsuitable
 
 // ErrRedis means that the Redis can't be worked with: a Cluster that was named as one
@@ -64,7 +64,7 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 		}
 	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.Unguarded {
-		installed, err = journal.Install(ctx)
+		installed, err = journal.Install(ctx, c.Demonstration)
 	}
 	if err != nil {
 		journal.Close()
@@ -72,6 +72,26 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 	}
 	return journal, installed, nil
 }
+
+// ErrDemonstration means that an executor for demonstrations was given a database that is not
+// marked for them, or a real executor one that is. The error says in one line which.
+var ErrDemonstration = errors.New("demonstration")
+
+// checkDemonstration returns why the executor must not run on the database. A database is for
+// demonstrations or for real money, never for both.
+func (c *Config) checkDemonstration(of postgres.Installation) error {
+	switch {
+	case c.Executor == nil || c.Demonstration == of.Demonstration:
+		return nil
+	case c.Demonstration:
+		return fmt.Errorf("%w: this database was not empty, or was executed on, before anything was demonstrated on it: use an empty one, or name the escrow service", ErrDemonstration)
+	}
+	return fmt.Errorf("%w: this database is for demonstrations, and no other escrow service is ever called for it: use another database", ErrDemonstration)
+}
+
+// MayRun tells why Run would refuse the database; nil when it would not. The error wraps
+// ErrDemonstration.
+func (s *Service) MayRun() error { return s.barred }
 
 // TriggersOff names the triggers of the database that are not in force, each as
 // table.trigger: with them off, evidence and what it binds can be changed. A data-only
@@ -84,14 +104,16 @@ func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
 // schema that is newer than this program may mean anything: there is no statement by which
 // one version of it can tell that it may work on the tables of another. So such a process
 // claims nothing more, and does nothing else that decides, until it is replaced. So does one
-// that finds another database in the place of its own.
+// that finds another database in the place of its own. While triggers are off, or targets go by
+// other circuit breakers than it has for them, it claims nothing.
 type conditions struct {
-	journal *postgres.Journal
-	id      string // of the database that was opened; empty where nothing is executed
-	log     *zap.Logger
-	now     func() time.Time
-	bad     atomic.Pointer[error]
-	over    atomic.Pointer[Failover]
+	journal  *postgres.Journal
+	id       string            // of the database that was opened; empty where nothing is executed
+	breakers map[string]string // by whose circuit breakers targets go in this process
+	log      *zap.Logger
+	now      func() time.Time
+	bad      atomic.Pointer[error]
+	over     atomic.Pointer[Failover]
 
 	// Of the watching goroutine alone:
 	seen   time.Time // when the timeline before was seen last
@@ -132,8 +154,11 @@ func (c *conditions) run(ctx context.Context, outdated func()) {
 }
 
 func (c *conditions) look(ctx context.Context, outdated func()) {
-	if forGood(c.err()) {
+	switch was := c.err(); {
+	case forGood(was):
 		return
+	case was != nil && !errors.Is(was, postgres.ErrPooled):
+		c.pooled = time.Time{} // it hides a pooler that was found before: look for one before anything is claimed again
 	}
 	found, err := c.journal.Installation(ctx)
 	if err != nil {
@@ -141,6 +166,12 @@ func (c *conditions) look(ctx context.Context, outdated func()) {
 	}
 	if err = found.Suitable(); err == nil {
 		err = c.same(found)
+	}
+	if err == nil {
+		err = c.guarded(ctx)
+	}
+	if err == nil {
+		err = c.sameTargets(ctx)
 	}
 	if err == nil && time.Since(c.pooled) >= poolingEvery {
 		c.pooled = time.Now()
@@ -168,6 +199,24 @@ func (c *conditions) same(found postgres.Installation) error {
 	}
 	return fmt.Errorf("%w: %w (%s) than the one that was opened (%s): when that is meant, start this process again",
 		ErrUnsuitable, background.ErrOtherLedger, cmp.Or(found.ID, "which has no identity yet"), c.id)
+}
+
+// guarded is nil while the triggers are in force that keep evidence, and what it binds, as they
+// are. Where they are off, a run may not be what was decided any more.
+func (c *conditions) guarded(ctx context.Context) error {
+	if err := c.journal.StillGuarded(ctx); errors.Is(err, postgres.ErrTriggersOff) {
+		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
+	}
+	return nil // whoever asks whether this process is ready asks the database as well
+}
+
+// sameTargets is nil while the targets go by the circuit breakers that this process has for them:
+// else it would walk around one that is open.
+func (c *conditions) sameTargets(ctx context.Context) error {
+	if err := c.journal.SameTargets(ctx, Family, c.breakers); errors.Is(err, ErrTargets) {
+		return err
+	}
+	return nil // whoever asks whether this process is ready asks the database as well
 }
 
 // forGood reports whether nothing is claimed any more, and nothing else decided, until the

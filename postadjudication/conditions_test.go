@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -44,6 +43,38 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	}
 }
 
+// Triggers that are turned off beside a worker keep it from claiming, until they are in force again.
+func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.atRest()
+	if _, err := r.db.Exec(`ALTER TABLE recourse.runs DISABLE TRIGGER never_changed`); err != nil {
+		t.Fatal(err)
+	}
+	r.untilTrue("it is not ready, and names the trigger", func() bool {
+		err := r.Healthy(context.Background())
+		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "runs.never_changed")
+	})
+	s := r.mustSubmit(release(1))
+	r.mustRing(s)
+	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
+	r.untilTrue("it lives on", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	if st := r.status(s.Run); st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 0 {
+		t.Errorf("%+v after %d calls", st, r.escrow.totalCalls())
+	}
+	if _, _, err := Migrate(context.Background(), r.url); err != nil {
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st := r.status(s.Run); st.State != background.Succeeded {
+		t.Errorf("%+v", st)
+	}
+	if err := r.Healthy(context.Background()); err != nil {
+		t.Error(err)
+	}
+	r.sound()
+}
+
 // Where another database stands in the place of the one that was opened, or one that has lost
 // its identity, nothing is claimed, looked up or decided, and nobody is made known.
 func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
@@ -66,22 +97,24 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 				err := r.Healthy(context.Background())
 				return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
 			})
+			var first string
+			if err := r.db.QueryRow(`DELETE FROM recourse.sessions RETURNING worker`).Scan(&first); err != nil { // its own is not there
+				t.Fatal(err)
+			}
 			calls, lookups := r.escrow.totalCalls(), asked.Load()
-			if _, err := r.db.Exec(`DELETE FROM recourse.sessions`); err != nil { // its own is not there
-				t.Fatal(err)
-			}
-			lost := background.Session{ID: uuid.New(), Worker: "lost"}
-			if err := r.journal.Enlist(context.Background(), lost); err != nil {
-				t.Fatal(err)
-			}
-			r.mustRing(r.mustSubmit(release(3)))
-			began := time.Now()
-			r.untilTrue("a lost process would be found", func() bool { return time.Since(began) > 5*time.Second })
-			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been asked when it was found
+			_, elsewhere := testkit.Redis(t)
+			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = LookupRule{} })
+			var answered atomic.Bool
+			other.escrow.lookup = func(c Call) Answer { answered.Store(true); return noAnswer() }
+			other.work()
+			other.mustRing(other.mustSubmit(release(3)))
+			other.until("who opened it as it is now works on it", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
+			other.untilTrue("and looks up what is unknown", answered.Load)
+			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been on its way
 				t.Errorf("%d calls and %d lookups, were %d and %d", r.escrow.totalCalls(), asked.Load(), calls, lookups)
 			}
-			if n := r.count(`SELECT count(*) FROM recourse.sessions WHERE worker <> 'lost' OR lost`); n != 0 {
-				t.Errorf("%d sessions were made known or buried", n)
+			if n := r.count(`SELECT count(*) FROM recourse.sessions WHERE worker = $1`, first); n != 0 {
+				t.Errorf("it made itself known %d times", n)
 			}
 		})
 	}
@@ -185,7 +218,7 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	r.untilTrue("its Redis is named", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
-	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr})
+	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = client.Close() }()
 	r.untilTrue("its Redis is its own", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
 	refused := func(what, databaseURL string, redis asynq.RedisConnOpt, word string) {
@@ -228,7 +261,7 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 			t.Error(err)
 		}
 	})
-	client := redis.NewClient(&redis.Options{Addr: node.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: node.Addr(), Password: node.Password()})
 	defer func() { _ = client.Close() }()
 	if err := client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
@@ -239,10 +272,10 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 			t.Fatal("the Cluster does not begin")
 		}
 	}
-	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
+	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr(), Password: node.Password()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
 		t.Fatalf("%v, %v", s, err)
 	}
-	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}}, e).work()
+	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}, Password: node.Password()}, e).work()
 	r.mustRing(r.mustSubmit(release(1)))
 	r.atRest()
 	if r.escrow.totalCalls() != 1 {

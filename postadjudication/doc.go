@@ -24,6 +24,6 @@
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/postgres,
-// internal/archive and internal/redact. It is the only package that opens the journal. It knows no HTTP:
+// internal/archive, internal/strictjson and internal/redact. It is the only package that opens the journal. It knows no HTTP:
 // executors are handed in (see escrowhttp), faces call it and are not called.
 package postadjudication

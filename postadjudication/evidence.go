@@ -16,6 +16,7 @@ const (
 	maxMessage   = 2 << 10
 	maxReference = 255
 	maxStack     = 8 << 10
+	maxLookupURL = 1 << 10
 )
 
 // redacted is the move with every free text cleaned: the one place where text of

@@ -103,6 +103,12 @@ type InFlighter interface {
 	InFlight() time.Duration
 }
 
+// Addressed is implemented by executors that can say where their escrow service is. The receipt
+// of a lookup whose actor is self-declared records it.
+type Addressed interface {
+	Address() string // a URL
+}
+
 // LookupLifetimer is implemented by executors whose escrow service tells what became of an
 // operation key for longer than it recognises the key in a call. Less than KeyLifetime
 // means KeyLifetime.

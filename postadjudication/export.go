@@ -41,7 +41,18 @@ type Exported struct {
 // unless it is out that failed. What out itself cuts off can be told: a line without
 // its end is none, and an array without its end is not JSON. Nothing is written when
 // the query makes no sense.
+//
+// With a condition it takes at most two minutes, then fails with a *FieldError of where,
+// and returns ErrTooManyConditions while too many are worked on.
 func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer) (Exported, error) {
+	return s.export(ctx, tenant, f, where, format, out, exportTime)
+}
+
+// exportTime is how long an export with a condition may take. Without one nothing is
+// computed, and whoever reads decides how long it takes.
+const exportTime = 2 * time.Minute
+
+func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, where string, format ExportFormat, out io.Writer, most time.Duration) (Exported, error) {
 	var done Exported
 	if !slices.Contains(ExportFormats, format) {
 		return done, &FieldError{Field: "format", Problem: fmt.Sprintf("must be one of %v", ExportFormats)}
@@ -50,6 +61,8 @@ func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, whe
 	if err != nil {
 		return done, err
 	}
+	defer w.where.done()
+	ends := time.Now().Add(most)
 	if began := w.at.asOf.Add(time.Microsecond); w.filter.To.IsZero() || began.Before(w.filter.To) {
 		w.filter.To = began
 	}
@@ -59,6 +72,9 @@ func (s *Service) Export(ctx context.Context, tenant string, f LetterFilter, whe
 		return done, err
 	}
 	for !w.done() {
+		if w.where != nil && time.Now().After(ends) {
+			return done, errors.Join(badExpr(fmt.Sprintf("took over %v: %d letters were looked at, and others follow. Narrow the filter", most, done.Scanned)), buffer.Flush())
+		}
 		l, there, err := w.next(ctx, scanPage)
 		done.Scanned, done.Undecided = w.scanned, w.undecided
 		if err != nil {

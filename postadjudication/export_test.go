@@ -143,7 +143,8 @@ func (c *cut) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// However the connection breaks, what arrived can't be taken for all of it.
+// However the connection breaks, what arrived can't be taken for all of it: JSON is not JSON,
+// and of the lines of JSONL the last one may be cut, and no other.
 func TestABrokenExportShows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -163,7 +164,7 @@ func TestABrokenExportShows(t *testing.T) {
 				}
 			case JSONL:
 				for line := range strings.Lines(text) {
-					if whole := strings.HasSuffix(line, "\n"); whole != json.Valid([]byte(line)) {
+					if strings.HasSuffix(line, "\n") && !json.Valid([]byte(line)) {
 						t.Errorf("cut at %d: %.80q", left, line)
 					}
 				}

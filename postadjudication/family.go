@@ -16,7 +16,8 @@ import (
 // record keeps settlement, escrow and evidence in step with the run.
 type family struct {
 	journal  *postgres.Journal
-	executor Executor
+	executor Executor // of DefaultTarget and its other names; nil: nothing is executed
+	targets  targets
 	limit    time.Duration
 	now      func() time.Time
 	handlers *handlers
@@ -40,7 +41,11 @@ func (f *family) Handle(ctx context.Context, a background.Attempt) background.Re
 		return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
 	}
 	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
-	return resultOf(f.executor.Execute(ctx, call), call.Amount.Minor)
+	executor := f.executorOf(call.Target)
+	if executor == nil { // none is claimed that is not called
+		return background.Result{Class: NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
+	}
+	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
 }
 
 // callOut reports whether a call under a run's operation key may pay yet that another run
@@ -126,6 +131,9 @@ func (f *family) decide(m background.Move, s *postgres.Snapshot, around *sibling
 	if m.Fact == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := bound(&s.Run); err != nil {
 			return postgres.Change{}, err
+		}
+		if f.executorOf(s.Run.Target) == nil {
+			return postgres.Change{}, background.ErrTargetUnknown
 		}
 	}
 	if err := onExecuted(&m, s, around); err != nil {
@@ -242,7 +250,7 @@ const (
 // little before the first call is waited for; one that stands far before it can't tell.
 func (f *family) keyAllows(r *background.Run, at time.Time) error {
 	switch {
-	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executor.KeyLifetime() == Forever:
+	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.executorOf(r.Target).KeyLifetime() == Forever:
 		return nil
 	case f.over(r, at):
 		return background.ErrKeyExpired
@@ -256,7 +264,7 @@ func (f *family) keyAllows(r *background.Run, at time.Time) error {
 // clock that stands before the first call by more than two clocks may be apart can't
 // tell, so it may be.
 func (f *family) over(r *background.Run, at time.Time) bool {
-	life := f.executor.KeyLifetime()
+	life := f.executorOf(r.Target).KeyLifetime()
 	return life != Forever && (r.FirstSentAt.Sub(at) > 2*background.ClockBound || !at.Before(r.FirstSentAt.Add(f.untilForgotten(life)-f.limit)))
 }
 
@@ -273,6 +281,9 @@ func settle(m *background.Move, s *postgres.Snapshot, around *siblings) (settlem
 			e.Repeated, err = around.paid(s)
 		} else {
 			e.Repeated = s.Run.Class == Executed
+		}
+		if err == nil {
+			e.Older, err = around.paidOlder(s)
 		}
 		if err != nil {
 			return s.Case.State, settlement.Effect{}, err

@@ -95,7 +95,7 @@ func (s *Service) ownQueue(family, queue string) error {
 }
 
 func (q ForkRequest) validate() error {
-	errs := []error{named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	errs := []error{identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
 	if q.Policy != nil {
 		errs = append(errs, validPolicy(*q.Policy))
 	}
@@ -108,6 +108,14 @@ func named(field, text string, limit int) error {
 		return &FieldError{Field: field, Problem: fmt.Sprintf("must be 1 to %d bytes of plain text", limit)}
 	}
 	return nil
+}
+
+// identified checks a name that must be given and is kept as it is: it must hold no secret.
+func identified(field, text string, limit int) error {
+	if err := named(field, text, limit); err != nil {
+		return err
+	}
+	return noSecret(field, text)
 }
 
 // letter reads a run of a tenant.
@@ -206,7 +214,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 		return GateCaseEnded
 	case s.Case.State.Undercut():
 		return GatePaidOlder
-	case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):
+	case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executorOf(r.Target) == nil || f.over(&r, at)):
 		return GateReconcileFirst
 	case r.Terms != nil && bound(&r) != nil: // lists don't read terms
 		return GateRequestAltered
@@ -222,7 +230,7 @@ func (f *family) gate(s postgres.Snapshot, at time.Time) Gate {
 // lifetime could be counted. It may have one when nothing was or can be executed under the
 // old key.
 func (f *family) newKey(s *postgres.Snapshot, at time.Time) bool {
-	if s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() || !f.replaysFailures() && !f.outlived(&s.Run, at) {
+	if s.Run.Class != NotExecuted || s.Run.UnknownOpen > 0 || s.Run.CallIsOut() || !f.replaysFailures(s.Run.Target) && !f.outlived(&s.Run, at) {
 		return false
 	}
 	// Calls of runs that have ended come back, and no more are made: it does not matter
@@ -231,14 +239,15 @@ func (f *family) newKey(s *postgres.Snapshot, at time.Time) bool {
 	return err == nil && !out
 }
 
-func (f *family) replaysFailures() bool {
-	replayer, ok := f.executor.(FailureReplayer)
+func (f *family) replaysFailures(target string) bool {
+	replayer, ok := f.executorOf(target).(FailureReplayer)
 	return ok && replayer.ReplaysFailures()
 }
 
 // outlived reports whether the lifetime of a run's operation key is over.
 func (f *family) outlived(r *background.Run, at time.Time) bool {
-	return f.executor != nil && f.executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.over(r, at)
+	executor := f.executorOf(r.Target)
+	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.over(r, at)
 }
 
 func rekeyed(s *postgres.Snapshot, epoch int) OperationKey {

@@ -19,7 +19,7 @@ type FreeRequest struct {
 	Tenant    string     // required
 	Filter    CaseFilter // which cases; only those that have something reserved are meant
 	All       bool       // all of them: required when the filter says nothing, refused else
-	Limit     int        // at most so many cases, the oldest, up to 1,000; when 0 more than 1,000 are refused
+	Limit     int        // at most so many cases that can be freed, the oldest, up to 1,000; when 0 more than 1,000 are refused
 	Actor     string     // required
 	Reason    string     // required
 	Reference string     // where it can be checked that nothing will be paid for them; required
@@ -31,11 +31,13 @@ type FreeRequest struct {
 // else; the plan runs by RunBulk. Each case it frees is review-needed then, its open letter is
 // closed as reconciled, and a higher generation may begin anew. A case is refused while a run of
 // it is live, while its money is unknown, while a call of it may be on its way, and while its
-// letter is held. More than 1,000 cases are a *FieldError of filter, unless a limit is given.
+// letter is held. A transaction that is named and has no case is ErrNotFound, one that has nothing
+// reserved a *RefusedError. More than 1,000 cases are a *FieldError of filter, unless a limit is given:
+// then the plan has the oldest cases that can be freed now, and leaves out the others.
 func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	q.Filter.Reserved = true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
-	errs := []error{named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024), named("reference", q.Reference, 255), q.Filter.validate()}
+	errs := []error{named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), identified("reference", q.Reference, 255), q.Filter.validate()}
 	if selects == q.All {
 		errs = append(errs, &FieldError{Field: "filter", Problem: "must say which cases, or all must be given"})
 	}
@@ -45,35 +47,85 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Bulk{}, err
 	}
-	most := freeMost + 1
-	if q.Limit > 0 {
-		most = q.Limit
+	items, err := s.itemsToFree(ctx, q)
+	if err == nil && len(items) == 0 && q.Filter.Transaction != "" {
+		err = s.nothingToFree(ctx, q)
 	}
-	found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), background.CaseID{}, most)
 	if err != nil {
 		return Bulk{}, err
-	}
-	if len(found) > freeMost {
-		return Bulk{}, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", freeMost)}
-	}
-	ids := make([]background.RunID, len(found))
-	for i := range found {
-		ids[i] = found[i].Holder
-	}
-	seen, err := s.journal.Filed(ctx, ids...)
-	if err != nil {
-		return Bulk{}, err
-	}
-	items := make([]postgres.BulkItem, len(seen))
-	for i, f := range seen {
-		gate, err := s.freeGate(ctx, f)
-		if err != nil {
-			return Bulk{}, err
-		}
-		items[i] = itemFor(int64(i+1), f.Snapshot, gate)
 	}
 	return s.planGiven(ctx, postgres.Bulk{Tenant: q.Tenant, Action: string(BulkFree), Actor: q.Actor, Reason: q.Reason},
 		BulkAsked{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
+}
+
+// nothingToFree says of a transaction that was named why there is nothing to free: ErrNotFound
+// where no case is of it, and a *RefusedError where the case has nothing reserved.
+func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
+	seen, err := s.journal.SubjectSnapshot(ctx, q.Tenant, postgres.KindSettlement, q.Filter.Transaction)
+	if err != nil {
+		return err
+	}
+	if seen.Case.State.Reserved == 0 {
+		return refusedBy(GateNothingReserved, seen)
+	}
+	return nil // it is of another state than was asked for, or left out by the limit
+}
+
+// itemsToFree returns the items of a plan that frees: each selected case with the gate that
+// refuses it now, or, up to a limit, the oldest cases that no gate refuses.
+func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
+	var after background.CaseID
+	for {
+		found, err := s.journal.CaseList(ctx, q.Tenant, q.Filter.rows(), after, freeMost+1)
+		if err != nil {
+			return nil, err
+		}
+		if q.Limit == 0 && len(found) > freeMost {
+			return nil, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", freeMost)}
+		}
+		if items, err = s.addFreeable(ctx, items, found, q.Limit); err != nil {
+			return nil, err
+		}
+		if len(found) <= freeMost || len(items) == q.Limit {
+			return items, nil
+		}
+		after = found[len(found)-1].ID
+	}
+}
+
+// addFreeable adds the items of some cases in their order. With a limit it adds none that a
+// gate refuses, and stops at the limit.
+func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, cases []postgres.CaseRow, limit int) ([]postgres.BulkItem, error) {
+	ids := make([]background.RunID, len(cases))
+	for i := range cases {
+		ids[i] = cases[i].Holder
+	}
+	seen, err := s.journal.Filed(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	byRun := make(map[background.RunID]postgres.Filed, len(seen))
+	for _, f := range seen {
+		byRun[f.Run.ID] = f
+	}
+	for _, id := range ids {
+		f, readable := byRun[id]
+		if !readable {
+			continue
+		}
+		gate, err := s.freeGate(ctx, f)
+		switch {
+		case err != nil:
+			return nil, err
+		case limit > 0 && gate != "":
+			continue
+		}
+		items = append(items, itemFor(int64(len(items)+1), f.Snapshot, gate))
+		if len(items) == limit {
+			break
+		}
+	}
+	return items, nil
 }
 
 // freeable is the gate of freeing what a case has reserved, by the run that holds it.

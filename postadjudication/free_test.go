@@ -111,8 +111,9 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	if b := r.ran(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("forked meanwhile: %+v", b.Progress)
 	}
-	if plan := r.mustPlanFree(withdrawn("txr_4")); plan.Items != 0 {
-		t.Errorf("settled: %+v", plan)
+	var no *RefusedError
+	if plan, err := r.PlanFree(ctx, withdrawn("txr_4")); !errors.As(err, &no) || no.Gate != GateNothingReserved {
+		t.Errorf("settled: %+v, %v", plan, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
 		t.Errorf("%d were freed", n)
@@ -150,6 +151,46 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	r.sound()
 }
 
+// Older cases that can't be freed do not use up the limit: those whose money is unknown, whose
+// letter is held, or of which a run is live.
+func TestTheLimitOfAFreeCountsOnlyWhatCanBeFreed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	ctx := context.Background()
+	r.deadAll(1, 2, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
+	held, live := r.dead(2, func(Call) Answer { return refused() }), r.dead(3, func(Call) Answer { return refused() })
+	letters := r.deadAll(4, 7, func(Call) Answer { return refused() })
+	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan struct{})
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		<-answer
+		return r.escrow.pay(c, c.Amount.Minor)
+	}
+	r.escrow.mu.Unlock()
+	if _, err := r.Fork(ctx, "acme", live.Run, again); err != nil {
+		t.Fatal(err)
+	}
+	q := withdrawn("")
+	q.All, q.Limit = true, 2
+	plan := r.mustPlanFree(q)
+	if plan.Items != 2 || plan.Ready != 2 || plan.Asked.Limit != 2 {
+		t.Fatalf("%+v", plan)
+	}
+	for i, item := range r.bulkItems(plan.ID, "") {
+		if item.Run != letters[i].Run {
+			t.Errorf("item %d is run %s", i, item.Run)
+		}
+	}
+	close(answer)
+	r.atRest()
+	r.sound()
+}
+
 func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -165,6 +206,18 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 		if _, err := r.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// A plan of nothing would look like success to who mistyped a transaction.
+func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if b, err := r.PlanFree(context.Background(), withdrawn("txr_2")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+		t.Errorf("%d plans were stored", n)
 	}
 }
 

@@ -17,7 +17,7 @@ type HoldRequest struct {
 }
 
 func (q HoldRequest) validate() error {
-	return errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024))
+	return errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024))
 }
 
 // Hold keeps an open letter: while it is held, retention, Purge and Clear pass it by,

@@ -42,7 +42,7 @@ func (s *Service) actionsOn(f postgres.Filed, runs []postgres.Snapshot) []Action
 		newest = runs[i]
 	}
 	lookup := open(f.Snapshot)
-	if lookup == "" && s.settlements.executor == nil {
+	if lookup == "" && s.settlements.executorOf(f.Run.Target) == nil {
 		lookup = GateNoExecutor
 	}
 	var out []Action

@@ -19,11 +19,15 @@ type AccessRole = access.Role
 // NewKey asks for an access key.
 type NewKey struct {
 	Tenant    string       // whose runs and money it opens; required
-	Principal string       // who will hold it, and the actor of what is done with it; required
+	Principal string       // who will hold it, and the actor of what is done with it, as access.CheckPrincipal has it; required
 	Roles     []AccessRole // at least one
-	ExpiresAt time.Time    // zero: never
-	Actor     string       // who makes it; required
-	Reason    string       // why; required
+	ExpiresAt time.Time    // within access.LongestLifetime; zero: after access.DefaultLifetime
+	// NeverExpires is why the key has no end; empty: it has one. It stands in the receipt.
+	NeverExpires string
+	Actor        string // who makes it; required
+	Reason       string // why; required
+
+	successorOf string // prefix of the key that it replaces
 }
 
 // CreateKey makes an access key and gives its token, which nobody can read again. The
@@ -38,13 +42,14 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 	token, prefix, digest := access.Mint()
 	k = AccessKey{
 		ID: newID(), Prefix: prefix, Digest: digest, Tenant: n.Tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: n.Actor,
+		SuccessorOf: n.successorOf, ExpiresAt: n.end(at),
 	}
-	if !n.ExpiresAt.IsZero() {
-		end := n.ExpiresAt.UTC().Truncate(time.Microsecond)
-		k.ExpiresAt = &end
+	reason := n.Reason
+	if n.NeverExpires != "" {
+		reason += "; never expires: " + n.NeverExpires
 	}
 	err = s.journal.CreateKey(ctx, k, receipts.Draft{Actor: n.Actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: clean(n.Reason, 1024), Changes: keyWords(k),
+		Reference: prefix, Reason: clean(reason, 2048), Changes: keyWords(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err
@@ -52,15 +57,103 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (token string, k Acce
 	return token, k, nil
 }
 
+// end returns when the key ends; nil means never.
+func (n NewKey) end(now time.Time) *time.Time {
+	end := n.ExpiresAt
+	switch {
+	case n.NeverExpires != "":
+		return nil
+	case end.IsZero():
+		end = now.Add(access.DefaultLifetime(n.Principal))
+	}
+	end = end.UTC().Truncate(time.Microsecond)
+	return &end
+}
+
+// KeyRotation asks for the successor of an access key.
+type KeyRotation struct {
+	Tenant       string
+	Prefix       string    // of the key that it replaces; required
+	ExpiresAt    time.Time // as in NewKey
+	NeverExpires string    // as in NewKey
+	Actor        string    // who makes it; required
+	Reason       string    // why; required
+}
+
+// RotateKey makes a key with the principal and the roles of another one, and returns its
+// token. The other one opens beside it until it ends or is revoked. ErrNotFound when the
+// tenant has none such; one that was revoked is a *FieldError, it has no successor.
+func (s *Service) RotateKey(ctx context.Context, q KeyRotation) (token string, k AccessKey, err error) {
+	old, err := s.Key(ctx, q.Tenant, q.Prefix)
+	if err != nil {
+		return "", k, err
+	}
+	token, k, err = s.CreateKey(ctx, NewKey{
+		Tenant: q.Tenant, Principal: old.Principal, Roles: old.Roles, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Actor: q.Actor, Reason: q.Reason,
+		successorOf: old.Prefix,
+	})
+	if errors.Is(err, access.ErrRevoked) {
+		err = &FieldError{Field: "prefix", Problem: "is of a key that was revoked: make another key"}
+	}
+	return token, k, err
+}
+
+// KeysToRenew returns the access keys of all tenants that open and want somebody's look:
+// those without an end, those that end soon and have no successor that opens, and those that
+// nobody used for access.UnusedFor.
+func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
+	now := s.now()
+	found, err := s.journal.KeysToRenew(ctx, now, now.Add(access.EndsWithin), now.Add(-access.UnusedFor))
+	for _, k := range found {
+		used := k.CreatedAt
+		if k.LastUsed != nil {
+			used = *k.LastUsed
+		}
+		switch {
+		case k.ExpiresAt == nil:
+			endless = append(endless, k)
+		case access.EndsSoon(k.ExpiresAt, now):
+			ending = append(ending, k)
+		}
+		if now.Sub(used) > access.UnusedFor {
+			unused = append(unused, k)
+		}
+	}
+	return endless, ending, unused, err
+}
+
+// Key returns an access key of a tenant by its prefix; ErrNotFound when it has none such.
+func (s *Service) Key(ctx context.Context, tenant, prefix string) (AccessKey, error) {
+	k, err := s.journal.FindKey(ctx, prefix)
+	if errors.Is(err, access.ErrUnknown) || err == nil && (tenant == "" || k.Tenant != tenant) {
+		return AccessKey{}, ErrNotFound
+	}
+	return k, err
+}
+
 func (n NewKey) validate(now time.Time) error {
 	errs := []error{
-		named("tenant", n.Tenant, 128), named("principal", n.Principal, 128), named("actor", n.Actor, 128), named("reason", n.Reason, 1024),
+		identified("tenant", n.Tenant, 128), identified("actor", n.Actor, 128), named("reason", n.Reason, 1024),
+	}
+	if err := access.CheckPrincipal(n.Principal); err != nil {
+		errs = append(errs, &FieldError{Field: "principal", Problem: err.Error()})
+	} else {
+		errs = append(errs, noSecret("principal", n.Principal))
 	}
 	if err := access.CheckRoles(n.Roles); err != nil {
 		errs = append(errs, &FieldError{Field: "roles", Problem: err.Error()})
 	}
-	if !n.ExpiresAt.IsZero() && !n.ExpiresAt.After(now) {
+	switch {
+	case n.NeverExpires != "":
+		errs = append(errs, named("never_expires", n.NeverExpires, 512))
+		if !n.ExpiresAt.IsZero() {
+			errs = append(errs, &FieldError{Field: "expires_at", Problem: "can't be given together with never_expires"})
+		}
+	case n.ExpiresAt.IsZero():
+	case !n.ExpiresAt.After(now):
 		errs = append(errs, &FieldError{Field: "expires_at", Problem: "has passed"})
+	case n.ExpiresAt.Sub(now) > access.LongestLifetime:
+		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; a key that never expires says why in never_expires"})
 	}
 	return errors.Join(errs...)
 }
@@ -86,7 +179,7 @@ func (s *Service) Keys(ctx context.Context, tenant string) ([]AccessKey, error) 
 // refuses it at most access.Memory (2s) later. One that is revoked already stays as it
 // is. The key is named by its prefix; ErrNotFound when the tenant has none such.
 func (s *Service) RevokeKey(ctx context.Context, tenant, prefix, actor, reason string) (AccessKey, error) {
-	if err := errors.Join(named("tenant", tenant, 128), named("actor", actor, 128), named("reason", reason, 1024)); err != nil {
+	if err := errors.Join(named("tenant", tenant, 128), identified("actor", actor, 128), named("reason", reason, 1024)); err != nil {
 		return AccessKey{}, err
 	}
 	return s.journal.RevokeKey(ctx, tenant, prefix, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{Reference: prefix, Reason: clean(reason, 1024)}})

@@ -78,12 +78,92 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	lines := r.register("acme", "keys")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], "key-created user:root") || !strings.Contains(lines[0], "operator+auditor for ever") ||
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "key-created user:root") || !strings.Contains(lines[0], "operator+auditor until "+k.ExpiresAt.Format(time.RFC3339)) ||
 		!strings.HasPrefix(lines[1], "key-revoked user:root") || !strings.Contains(lines[1], "left us") || strings.Contains(strings.Join(lines, ""), token[16:]) {
 		t.Errorf("%v", lines)
 	}
 	if a := r.sound(); a.Chains != 1 || a.Receipts != 2 {
 		t.Errorf("%+v", a)
+	}
+}
+
+func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		change func(*NewKey)
+		lasts  time.Duration // 0: for ever
+		wrong  string        // the field
+	}{
+		{func(*NewKey) {}, 90 * day, ""},
+		{func(n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
+		{func(n *NewKey) { n.NeverExpires = "a sealed device" }, 0, ""},
+		{func(n *NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
+		{func(n *NewKey) { n.NeverExpires, n.ExpiresAt = "a sealed device", time.Now().Add(day) }, 0, "expires_at"},
+		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
+		{func(n *NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
+	} {
+		n := newKey("acme")
+		c.change(&n)
+		_, k, err := r.CreateKey(context.Background(), n)
+		var bad *FieldError
+		switch {
+		case c.wrong != "":
+			if !errors.As(err, &bad) || bad.Field != c.wrong {
+				t.Errorf("%+v: %v, want %s", n, err, c.wrong)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", n, err)
+		case c.lasts == 0 && k.ExpiresAt != nil, c.lasts != 0 && (k.ExpiresAt == nil || k.ExpiresAt.Sub(k.CreatedAt).Round(time.Hour) != c.lasts):
+			t.Errorf("%+v: made %s, ends %v", n, k.CreatedAt, k.ExpiresAt)
+		}
+	}
+	if lines := r.register("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a sealed device") || !strings.Contains(lines[2], "for ever") {
+		t.Errorf("%v", lines)
+	}
+	r.sound()
+}
+
+func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	token, old := r.mustKey(newKey("acme"))
+	rotation := KeyRotation{Tenant: "acme", Prefix: old.Prefix, Actor: "user:root", Reason: "ends soon"}
+	next, k, err := r.RotateKey(ctx, rotation)
+	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || roleWords(k.Roles) != roleWords(old.Roles) || next == token {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	for _, shown := range []string{token, next} {
+		prefix, _ := access.Prefix(shown)
+		if found, err := r.KeyStore().FindKey(ctx, prefix); err != nil || found.Opens(shown, time.Now()) != nil {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+	for _, change := range []func(*KeyRotation){func(q *KeyRotation) { q.Tenant = "other" }, func(q *KeyRotation) { q.Tenant = "" }, func(q *KeyRotation) { q.Prefix = "aaaaaaaaaaaa" }} {
+		foreign := rotation
+		change(&foreign)
+		if _, _, err := r.RotateKey(ctx, foreign); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%+v: %v", foreign, err)
+		}
+	}
+	if _, err := r.RevokeKey(ctx, "acme", old.Prefix, "user:root", "replaced"); err != nil {
+		t.Fatal(err)
+	}
+	var bad *FieldError
+	if _, _, err := r.RotateKey(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
+		t.Errorf("the successor of a revoked key: %v", err)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 2 {
+		t.Errorf("%d keys", n)
+	}
+	r.sound()
+	if _, err := r.db.Exec(`UPDATE recourse.keys SET successor_of = '' WHERE prefix = $1`, k.Prefix); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := r.Audit(ctx, "acme"); err != nil || a.OK() {
+		t.Errorf("a key whose row says of no predecessor passes: %v, %v", a, err)
 	}
 }
 
@@ -106,7 +186,7 @@ func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for field, change := range map[string]func(*NewKey){
-		"tenant": func(n *NewKey) { n.Tenant = "" }, "principal": func(n *NewKey) { n.Principal = " " }, "actor": func(n *NewKey) { n.Actor = "" },
+		"tenant": func(n *NewKey) { n.Tenant = "" }, "principal": func(n *NewKey) { n.Principal = "system:retention" }, "actor": func(n *NewKey) { n.Actor = "" },
 		"reason": func(n *NewKey) { n.Reason = "a\nb" }, "roles": func(n *NewKey) { n.Roles = nil }, "expires_at": func(n *NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
 	} {
 		n := newKey("acme")

@@ -12,8 +12,9 @@ import (
 
 // siblings are all runs of a case as they were when its head was as given.
 type siblings struct {
-	head receipts.Head
-	runs map[background.RunID]background.Run
+	head  receipts.Head
+	runs  map[background.RunID]background.Run
+	older int64 // paid under older keys since the present generation began; read where the case needs it
 }
 
 // errSiblings asks for the siblings to be read, or read again.
@@ -32,7 +33,36 @@ func (f *family) siblingsOf(ctx context.Context, r background.Run) (*siblings, e
 	for _, s := range all {
 		out.runs[s.Run.ID] = s.Run
 	}
-	return out, nil
+	if all[0].Case.State.NeedsOlder() {
+		out.older, err = f.olderPaid(ctx, all[0].Case)
+	}
+	return out, err
+}
+
+// olderPaid returns what a case has paid under older keys since its present generation began.
+// Receipts from which that does not follow leave no room for a payment: then it is told as a
+// breach, and an audit says which they are.
+func (f *family) olderPaid(ctx context.Context, c postgres.Case) (int64, error) {
+	_, trail, err := f.journal.CaseAtOnce(ctx, c.Tenant, c.ID)
+	if err != nil {
+		return 0, err
+	}
+	told, err := refold(trail[:min(int64(len(trail)), c.Head.Seq)])
+	if err != nil || told.state != c.State {
+		return c.State.Asked, nil
+	}
+	return told.older, nil
+}
+
+// paidOlder is what an executed says of payments under older keys.
+func (a *siblings) paidOlder(s *postgres.Snapshot) (int64, error) {
+	switch {
+	case !s.Case.State.NeedsOlder():
+		return 0, nil
+	case a == nil || a.head != s.Case.Head:
+		return 0, errSiblings
+	}
+	return a.older, nil
 }
 
 // paid reports whether the payment under a run's operation key is on record: a
@@ -41,12 +71,16 @@ func (a *siblings) paid(s *postgres.Snapshot) (bool, error) {
 	if a == nil || a.head != s.Case.Head {
 		return false, errSiblings
 	}
+	return a.paidUnder(s.Run.Operation), nil
+}
+
+func (a *siblings) paidUnder(operation [32]byte) bool {
 	for _, r := range a.runs {
-		if r.Operation == s.Run.Operation && r.Class == Executed {
-			return true, nil
+		if r.Operation == operation && r.Class == Executed {
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // holder is the run that holds the case.
@@ -85,6 +119,9 @@ func decideLate(m background.Move, s *postgres.Snapshot, around *siblings) (post
 	if m.Result.Class == Executed {
 		if fact, err = paymentOf(m, s, around); err != nil {
 			return change, err
+		}
+		if fact.Repeated && m.Fact == receipts.Reconciled && run.Letter == background.LetterForked {
+			return change, background.ErrLostGuard // its fork was paid: there is nothing to find any more
 		}
 		var state settlement.State
 		if state, effect, err = settlement.Apply(s.Case.State, fact); err != nil {
@@ -126,7 +163,8 @@ func paymentOf(m background.Move, s *postgres.Snapshot, around *siblings) (settl
 	if t.Generation < s.Case.State.Generation {
 		e.Fact = settlement.ExecutedOlder
 	}
-	return e, nil
+	e.Older, err = around.paidOlder(s)
+	return e, err
 }
 
 // beside is what a late payment tells of the run that holds the case.

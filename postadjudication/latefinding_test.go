@@ -123,7 +123,76 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, bankSays); !errors.As(err, &no) || no.Gate != GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+		t.Errorf("no more was paid than was decided, and %d receipts tell of a breach", n)
+	}
+	r.unbreached()
 	r.sound()
+}
+
+// After a free it is a breach when more was paid than was decided, with what was paid under
+// older keys.
+func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.T) {
+	t.Parallel()
+	t.Run("more than was decided", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t).work()
+		r.overpays = true
+		letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, 1300); return refused() })
+		if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+			t.Fatalf("%+v", b.Progress)
+		}
+		much := bankSays
+		much.Moved, much.OtherAmount = 1300, true
+		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, much); err != nil || c.Excess != 300 || c.Released != 1300 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		r.until("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
+		r.sound()
+	})
+	t.Run("an older key had taken from it", func(t *testing.T) {
+		t.Parallel()
+		o := newOlderKey(t, func(_ context.Context, r *rig, c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
+		o.overpays = true
+		dead := o.mustSubmit(o.higher(2))
+		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+		o.paysLate()
+		if b := o.ran(o.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+			t.Fatalf("%+v", b.Progress)
+		}
+		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, bankSays); err != nil || c.Released != 1400 || c.Excess != lateMinor {
+			t.Errorf("%+v, %v", c, err)
+		}
+		o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+		o.sound()
+	})
+	t.Run("an earlier generation had its part", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t).work()
+		r.escrow.script = func(_ context.Context, c Call) Answer {
+			if c.Generation == 1 {
+				return r.escrow.pay(c, 400)
+			}
+			r.escrow.pay(c, c.Amount.Minor)
+			return refused()
+		}
+		r.mustSubmit(release(1))
+		r.atRest()
+		rest := release(1)
+		rest.Generation, rest.Amount = 2, euros(600)
+		letter := r.mustSubmit(rest)
+		r.atRest()
+		if b := r.ran(r.mustPlanFree(withdrawn("txr_1"))); b.Progress.Done != 1 {
+			t.Fatalf("%+v", b.Progress)
+		}
+		found := bankSays
+		found.Moved = 600
+		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, found); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		r.unbreached()
+		r.sound()
+	})
 }
 
 // A finding can't be taken back: that it is of another amount must be meant.
@@ -150,6 +219,23 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 		if c, err := r.Reconcile(ctx, "acme", letter.Run, part); err != nil || c.Released != 400 || c.Reserved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
+	}
+	// Of a decision that was replaced by one of another amount, it is its own that counts.
+	replaced := r.dead(4, func(c Call) Answer { r.escrow.pay(c, 1000); return refused() })
+	if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	half := release(4)
+	half.Generation, half.Amount = 2, euros(500)
+	r.mustSubmit(half)
+	part := bankSays
+	part.Moved = 500
+	var field *FieldError
+	if _, err := r.Reconcile(ctx, "acme", replaced.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
+		t.Errorf("what the newer one asks for: %v", err)
+	}
+	if c, err := r.Reconcile(ctx, "acme", replaced.Run, bankSays); err != nil || c.Released != 1000 {
+		t.Errorf("%+v, %v", c, err)
 	}
 	r.sound()
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -59,7 +60,8 @@ func (c letterCursor) encode(of []byte) string {
 
 func decodeLetterCursor(text string, of []byte) (letterCursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != cursorSize {
+	// The decoder passes over line ends.
+	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) != cursorSize {
 		return letterCursor{}, &FieldError{Field: "after", Problem: "is no cursor of a list of letters"}
 	}
 	sum := cursorSum(b[:cursorBody], of)

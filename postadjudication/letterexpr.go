@@ -17,7 +17,7 @@ import (
 //
 // Names are those of Letter's JSON; times are timestamps, age a duration. What a letter
 // does not have, such as the amount of a task that moves no money, has no value, and a
-// condition that depends on it is undecided.
+// condition that depends on it is undecided. The pattern of matches is a literal text.
 type LetterExpr struct {
 	source  string
 	program cel.Program
@@ -55,7 +55,12 @@ func ParseLetterExpr(source string) (*LetterExpr, error) {
 	if !ast.OutputType().IsExactType(cel.BoolType) {
 		return nil, badExpr("must be true or false; it is of type " + ast.OutputType().String())
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxExprCost), cel.InterruptCheckFrequency(100))
+	sizes, err := sizePatterns(ast.NativeRep())
+	if err != nil {
+		return nil, err
+	}
+	// OptOptimize compiles the patterns here, once for all letters.
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxExprCost), cel.CostTracking(sizes), cel.InterruptCheckFrequency(100))
 	if err != nil {
 		return nil, badExpr(err.Error())
 	}

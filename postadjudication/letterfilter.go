@@ -96,9 +96,12 @@ func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // UnmarshalText reads what MarshalText writes.
 func (s *Span) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
-// ParseLetterFilter reads a filter from a JSON object. A member that it does not know
-// is refused as a *FieldError naming it, like one that makes no sense or says nothing.
+// ParseLetterFilter reads a filter from a JSON object. A member that it does not know,
+// is given twice, makes no sense or says nothing is refused as a *FieldError naming it.
 func ParseLetterFilter(text []byte) (f LetterFilter, err error) {
+	if err := unambiguous("filter", text, &f); err != nil {
+		return LetterFilter{}, err
+	}
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&f); err != nil {

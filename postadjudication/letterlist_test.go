@@ -150,6 +150,7 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 		`{"max_replays":"3"}`: "max_replays", `{"dispatch_reference":"x.1"}`: "dispatch_reference", `{"held":"yes"}`: "held",
 		`[]`: "filter", `{} {}`: "filter", ``: "filter", `null {}`: "filter",
 		`null`: "filter", `{"letter":""}`: "letter", `{"queue":null}`: "queue", `{"expiring_within":"0s"}`: "expiring_within", `{"Letter":"open"}`: "Letter", `{"held":true,"held":null}`: "held",
+		`{"letter":"open","letter":"forked"}`: "letter", `{"letter":"open","Letter":"forked"}`: "Letter", `{"queue":"\ud800"}`: "queue",
 	} {
 		_, err := ParseLetterFilter([]byte(text))
 		var wrong *FieldError

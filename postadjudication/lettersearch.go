@@ -38,7 +38,8 @@ const (
 // for those that meet a condition. It stops when it found as many as were asked for,
 // has looked at as many as it may, or has taken three seconds, and says so; the next
 // search goes on behind what was looked at. A letter for which the condition can't be
-// told is left out and counted.
+// told is left out and counted. With a condition it returns ErrTooManyConditions while too
+// many are worked on.
 func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSearch) (LettersFound, error) {
 	out := LettersFound{Letters: []Letter{}}
 	if q.Scan == 0 {
@@ -54,6 +55,7 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	if err != nil {
 		return out, err
 	}
+	defer w.where.done()
 	enough := time.NewTimer(scanTime)
 	defer enough.Stop()
 	for {
@@ -88,8 +90,8 @@ type walk struct {
 	tenant  string
 	filter  LetterFilter
 	order   postgres.LetterOrder
-	where   *LetterExpr // nil: all
-	list    []byte      // what its cursors belong to
+	where   *limitedCondition // nil: all
+	list    []byte            // what its cursors belong to
 
 	at        letterCursor // behind what was looked at
 	page      []postgres.FoundLetter
@@ -100,6 +102,7 @@ type walk struct {
 	undecided int
 }
 
+// walk begins one. The caller must call done of its condition.
 func (s *Service) walk(tenant string, f LetterFilter, where string, sort LetterSort, after string) (*walk, error) {
 	if sort == "" {
 		sort = NewestFirst
@@ -117,14 +120,12 @@ func (s *Service) walk(tenant string, f LetterFilter, where string, sort LetterS
 		return nil, err
 	}
 	w.list = append(append(list, "\x00where "...), where...)
-	if where != "" {
-		if w.where, err = ParseLetterExpr(where); err != nil {
+	if after != "" {
+		if w.at, err = decodeLetterCursor(after, w.list); err != nil {
 			return nil, err
 		}
 	}
-	if after != "" {
-		w.at, err = decodeLetterCursor(after, w.list)
-	}
+	w.where, err = s.exprs.condition(tenant, where)
 	return w, err
 }
 

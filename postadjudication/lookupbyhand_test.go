@@ -14,14 +14,17 @@ import (
 // takes two people. That nothing was executed takes one, and so does a lookup over HTTP.
 func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t, func(c *Config) {
+		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://ada:hunter2@escrow.example:8443/v1/executions?key=sesame#top"}
+	}).work()
+	const asked = "https://escrow.example:8443/v1/executions"
 	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
 	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	unpaid := r.dead(2, func(Call) Answer { return refused() })
 	byKey := r.dead(3, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, err := r.ReconcileByLookup(ctx, "acme", letter.Run, "user:ada")
 	plan := r.secondPerson(err)
-	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true}) || plan.Money["EUR"] != 1000 {
+	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v, %+v", plan, f)
 	}
 	var second *SecondPersonError
@@ -35,7 +38,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	told := r.told(letter, receipts.Reconciled)
-	if len(told) != 1 || told[0].Lookup != string(Executed) || told[0].Moved != 1000 || told[0].PlannedBy != "user:ada" || !told[0].SelfDeclared || told[0].Reason != "the escrow service that user:ada named was asked" {
+	if len(told) != 1 || told[0].Lookup != string(Executed) || told[0].Moved != 1000 || told[0].PlannedBy != "user:ada" || !told[0].SelfDeclared || told[0].LookupURL != asked || told[0].Reason != "the escrow service that user:ada named was asked" {
 		t.Errorf("%+v", told)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
@@ -43,6 +46,9 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	}
 	if _, err := r.ReconcileByLookup(ctx, "acme", unpaid.Run, "user:ada"); err != nil {
 		t.Errorf("not executed: %v", err)
+	}
+	if told := r.told(unpaid, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != asked || !told[0].SelfDeclared {
+		t.Errorf("not executed: %+v", told)
 	}
 	if _, err := r.SetPeople(ctx, PeopleChange{Tenant: "acme", People: 1, Actor: "user:root", Reason: "we are one"}); err != nil {
 		t.Fatal(err)
@@ -53,8 +59,66 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if c, err := r.ReconcileByLookup(ctx, "acme", byKey.Run, "user:ada"); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("one person: %+v, %v", c, err)
 	}
-	if told := r.told(byKey, receipts.Reconciled); len(told) != 1 || told[0].People != 1 || !told[0].SelfDeclared {
+	if told := r.told(byKey, receipts.Reconciled); len(told) != 1 || told[0].People != 1 || !told[0].SelfDeclared || told[0].LookupURL != asked {
 		t.Errorf("%+v", told)
+	}
+	r.sound()
+}
+
+// addressedEscrow says where it is.
+type addressedEscrow struct {
+	*scriptedEscrow
+	at string
+}
+
+func (e addressedEscrow) Address() string { return e.at }
+
+// An address that can't be read could hold a secret anywhere.
+func TestALookupNamesNoAddressThatCantBeRead(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{
+		"https://escrow.example/a%2Fb?": "https://escrow.example/a%2Fb", "http://x:y@[::1]:80": "http://[::1]:80", "https://ada:hunter2@escrow.example:port": "", "": "",
+	} {
+		if got := lookupURL(addressedEscrow{newEscrow(), at}); got != want {
+			t.Errorf("%q: %q, want %q", at, got, want)
+		}
+	}
+	if got := lookupURL(newEscrow()); got != "" {
+		t.Errorf("none: %q", got)
+	}
+}
+
+// A run of another escrow service is looked up there, and the receipt names that one.
+func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		bank := addressedEscrow{c.Executor.(*scriptedEscrow), "https://bank.example/v1"}
+		c.Targets = []Target{{Name: "bank", Executor: bank}}
+		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example/v1"}
+	}).work()
+	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Amount.Minor == 400 {
+			r.escrow.pay(c, c.Amount.Minor)
+		}
+		return refused()
+	}
+	for target, at := range map[string]string{DefaultTarget: "https://escrow.example/v1", "bank": "https://bank.example/v1"} {
+		unpaid, paid := to(target, release(len(target))), to(target, release(10+len(target)))
+		paid.Amount = euros(400)
+		for _, a := range []Adjudication{unpaid, paid} {
+			s := r.mustSubmit(a)
+			r.until("dead", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
+			_, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+			if a.Amount.Minor == 400 {
+				r.ran(r.secondPerson(err))
+			} else if err != nil {
+				t.Fatalf("%s: %v", target, err)
+			}
+			if told := r.told(s, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != at {
+				t.Errorf("%s: %+v, want %q", target, told, at)
+			}
+		}
 	}
 	r.sound()
 }
@@ -62,11 +126,16 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 // Over HTTP the server's own escrow service is asked.
 func TestALookupOverHTTPTakesOnePerson(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t, func(c *Config) {
+		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example"}
+	}).work()
 	letter := r.dead(1, func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	c, err := r.ReconcileByLookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), "acme", letter.Run, "user:ada")
 	if err != nil || c.Progression != settlement.Settled || r.standing(letter) != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
+	}
+	if told := r.told(letter, receipts.Reconciled); len(told) != 1 || told[0].LookupURL != "" {
+		t.Errorf("%+v", told)
 	}
 	r.sound()
 }

@@ -90,9 +90,10 @@ type lookupLoop struct {
 	*Service
 	rule LookupRule
 
-	seen   map[background.RunID]time.Time // since when a letter that was never asked about is known here, monotonic
-	paces  map[string]*rate.Limiter       // of escrow services
-	asking chan struct{}                  // one for each question
+	seen    map[background.RunID]time.Time // since when a letter that was never asked about is known here, monotonic
+	paces   map[string]*rate.Limiter       // of escrow services
+	targets []string                       // that can be asked
+	asking  chan struct{}                  // one for each question
 
 	asked, cleared, closed atomic.Uint64
 
@@ -131,7 +132,7 @@ func (l *lookupLoop) stats() LookupStats {
 
 // run asks until ctx ends.
 func (l *lookupLoop) run(ctx context.Context) {
-	if _, can := l.settlements.executor.(Lookuper); !can || l.rule.Off {
+	if l.targets = l.settlements.canAsk(); len(l.targets) == 0 || l.rule.Off {
 		return
 	}
 	failing := false
@@ -153,7 +154,7 @@ func (l *lookupLoop) round(ctx context.Context) error {
 		return err
 	}
 	passed := l.passedOver()
-	due, err := l.journal.LookupsDue(ctx, l.now(), lookupPage+len(passed))
+	due, err := l.journal.LookupsDue(ctx, l.targets, l.now(), lookupPage+len(passed))
 	if err != nil {
 		return err
 	}
@@ -166,14 +167,15 @@ func (l *lookupLoop) round(ctx context.Context) error {
 		if _, is := passed[u.Run]; is {
 			continue
 		}
-		by[u.Target] = append(by[u.Target], u.Run)
+		service := l.settlements.targets.breaker(u.Target)
+		by[service] = append(by[service], u.Run)
 	}
 	var all sync.WaitGroup
-	for target, ids := range by {
-		pace := l.paces[target]
+	for service, ids := range by {
+		pace := l.paces[service]
 		if pace == nil {
 			pace = rate.NewLimiter(rate.Limit(l.rule.PerSecond), 1)
-			l.paces[target] = pace
+			l.paces[service] = pace
 		}
 		all.Go(func() {
 			for _, id := range ids {
@@ -207,18 +209,18 @@ func (l *lookupLoop) begin(ctx context.Context, pace *rate.Limiter) bool {
 // settledLetters are letters that were never asked about, and of which this process has
 // known for so long that no call can be on its way. No two clocks are compared.
 func (l *lookupLoop) settledLetters(ctx context.Context, passed map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
-	found, err := l.journal.NeverLookedUp(ctx, lookupSeen)
+	found, err := l.journal.NeverLookedUp(ctx, l.targets, lookupSeen)
 	if err != nil {
 		return nil, err
 	}
 	f, now, seen := l.settlements, time.Now(), make(map[background.RunID]time.Time, len(found))
-	bound := f.callBound + f.limit + max(0, f.inFlight())
 	for _, u := range found {
 		since, known := l.seen[u.Run]
 		if !known {
 			since = now
 		}
 		seen[u.Run] = since
+		bound := f.callBound + f.limit + max(0, f.inFlight(u.Target))
 		if _, is := passed[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
 			out = append(out, u)
 		}

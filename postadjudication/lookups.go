@@ -94,7 +94,11 @@ func (f *family) Lookup(ctx context.Context, r background.Run) background.Result
 // lookUp is Lookup. settled says that the caller has seen on its own clock that no call can
 // be on its way, unless one is outstanding.
 func (f *family) lookUp(ctx context.Context, r background.Run, settled bool) background.Result {
-	asker, ok := f.executor.(Lookuper)
+	executor := f.executorOf(r.Target)
+	if executor == nil {
+		return doubtful(failureTargetUnknown, "this process does not call the escrow service "+r.Target)
+	}
+	asker, ok := executor.(Lookuper)
 	if !ok {
 		return doubtful("lookup.unsupported", "the executor has no lookup")
 	}
@@ -160,7 +164,7 @@ func (q inquiry) because(why string) string {
 
 // inquiry reads what was sent under the operation key of a run.
 func (f *family) inquiry(ctx context.Context, r background.Run) (inquiry, error) {
-	q := inquiry{reach: f.callBound + f.limit, inFlight: f.inFlight(), first: !r.FirstSentAt.IsZero(), age: f.now().Sub(r.FirstSentAt), remembers: f.remembers(), margin: f.margin()}
+	q := inquiry{reach: f.callBound + f.limit, inFlight: f.inFlight(r.Target), first: !r.FirstSentAt.IsZero(), age: f.now().Sub(r.FirstSentAt), remembers: f.remembers(r.Target), margin: f.margin()}
 	runs, trail, err := f.journal.CaseAtOnce(ctx, r.Tenant, r.Case)
 	if err != nil {
 		return q, err
@@ -254,21 +258,22 @@ const longestFlight = Forever / 2
 // inFlight is how long a call that was given up may still be executed, as the executor
 // states; 0 when it states that it judges by itself. Where none states it, a span is
 // assumed.
-func (f *family) inFlight() time.Duration {
+func (f *family) inFlight(target string) time.Duration {
 	span := f.assumed
-	if states, ok := f.executor.(InFlighter); ok {
+	if states, ok := f.executorOf(target).(InFlighter); ok {
 		span = states.InFlight()
 	}
 	return min(span, longestFlight)
 }
 
 // remembers is how long after the first call the escrow service tells what became of a key.
-func (f *family) remembers() time.Duration {
-	if f.executor == nil {
+func (f *family) remembers(target string) time.Duration {
+	executor := f.executorOf(target)
+	if executor == nil {
 		return 0
 	}
-	life := f.executor.KeyLifetime()
-	if states, ok := f.executor.(LookupLifetimer); ok {
+	life := executor.KeyLifetime()
+	if states, ok := executor.(LookupLifetimer); ok {
 		life = max(life, states.LookupLifetime())
 	}
 	return life

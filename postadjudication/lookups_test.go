@@ -84,13 +84,13 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]family{
-		"stated":  {executor: &scriptedEscrow{flight: Forever}},
-		"nearly":  {executor: &scriptedEscrow{flight: Forever - time.Second}},
+		"stated":  {executor: &scriptedEscrow{flight: Forever}, targets: targetsOf(&Config{})},
+		"nearly":  {executor: &scriptedEscrow{flight: Forever - time.Second}, targets: targetsOf(&Config{})},
 		"assumed": {assumed: Forever},
 	} {
 		for _, longest := range []time.Duration{10 * time.Second, longestLimit} {
 			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, Forever / 2} {
-				q := inquiry{answer: NotExecuted, reach: background.CallBound(15*time.Second) + longest, inFlight: f.inFlight(), remembers: Forever, quiet: quiet, lost: true, lostFor: quiet}
+				q := inquiry{answer: NotExecuted, reach: background.CallBound(15*time.Second) + longest, inFlight: f.inFlight(DefaultTarget), remembers: Forever, quiet: quiet, lost: true, lostFor: quiet}
 				if class, why := q.means(); class != Unknown || why != lookupPremature {
 					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
 				}
@@ -437,8 +437,8 @@ func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
 		"hidden":  {wrapper{e, e}, time.Minute},
 		"no call": {nil, time.Minute},
 	} {
-		f := family{executor: tc.executor, assumed: DefaultInFlight}
-		if got := f.inFlight(); got != tc.want {
+		f := family{executor: tc.executor, targets: targetsOf(&Config{}), assumed: DefaultInFlight}
+		if got := f.inFlight(DefaultTarget); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

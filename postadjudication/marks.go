@@ -21,7 +21,7 @@ type MarkRequest struct {
 }
 
 func (q MarkRequest) validate() error {
-	errs := []error{named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	errs := []error{identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
 	if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
 		errs = append(errs, &FieldError{Field: "marks", Problem: "reprocess_eligible or manual_review_required must be given"})
 	}

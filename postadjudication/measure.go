@@ -61,6 +61,13 @@ func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
 	for _, u := range unserved {
 		l.Unserved += u.Runs
 	}
+	uncalled, err := s.Uncalled(ctx)
+	if err != nil {
+		return l, err
+	}
+	for _, u := range uncalled {
+		l.Uncalled += u.Runs + u.Letters
+	}
 	l.Expiring, err = s.Expiring(ctx, expiringWithin)
 	return l, err
 }

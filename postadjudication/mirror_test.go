@@ -87,7 +87,7 @@ func TestDeathsGoOnWhenTheArchiveIsFullOfOldMirrors(t *testing.T) {
 	r.work()
 	_, mirror := r.mirrored(d, 1)
 	info, err := d.GetTaskInfo(onlyQueue, mirror)
-	if err != nil || !strings.Contains(info.LastErr, "account closed") {
+	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the mirror: %+v, %v", info, err)
 	}
 	r.sound()

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -61,7 +62,7 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 // SetPeople sets how many people the money of a tenant takes, with a receipt. What is so
 // already stays, and leaves none. It is a *FieldError when it makes no sense.
 func (s *Service) SetPeople(ctx context.Context, q PeopleChange) (People, error) {
-	errs := []error{named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
+	errs := []error{named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)}
 	if q.People != 1 && q.People != postgres.TwoPeople {
 		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
@@ -117,7 +118,7 @@ func (s *Service) auditPeople(ctx context.Context, a *Audit, tenant string) erro
 		told.People, told.Actor, told.Reason, told.At, receipt = p.People, trail[n-1].Actor, p.Reason, trail[n-1].At, trail[n-1].ID()
 	}
 	if now != told {
-		a.fail(InvariantFold, site{tenant: tenant}, "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, told.People, told.Actor)
+		a.differ(InvariantFold, site{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", told.People, told.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, told.People, told.Actor)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
-	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -107,8 +106,12 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
 	}
-	if err := t.validate(); err != nil {
-		return Submitted{}, err
+	wrong := t.problems()
+	switch unsafe := wrong.unsafe(); {
+	case wrong.malformed() != nil:
+		return Submitted{}, errors.Join(wrong.malformed(), unsafe)
+	case unsafe != nil:
+		return s.taskAgain(ctx, t, unsafe)
 	}
 	if err := s.manager.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
@@ -116,29 +119,40 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 
-func (t Task) validate() error {
-	var errs []error
+// problems returns what is wrong with a task, what is unsafe apart.
+func (t Task) problems() problems {
+	var p problems
 	if t.Tenant == AllTenants {
-		errs = append(errs, errNoTenant)
+		p.wrong(errNoTenant)
 	}
-	if t.Tenant == "" || len(t.Tenant) > 128 || !plainText(t.Tenant) {
-		errs = append(errs, &FieldError{Field: "tenant", Problem: "must be 1 to 128 bytes of plain text"})
-	}
-	if len(t.RetryKey) > 256 || !plainText(t.RetryKey) {
-		errs = append(errs, &FieldError{Field: "retry_key", Problem: "must be at most 256 bytes of plain text"})
-	}
+	p.text("tenant", t.Tenant, 1, 128)
+	p.text("retry_key", t.RetryKey, 0, 256)
 	if strings.HasPrefix(t.RetryKey, handlerKey) {
-		errs = append(errs, &FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKey + ", which is for the handlers of dead letters"})
+		p.wrong(&FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKey + ", which is for the handlers of dead letters"})
 	}
-	if len(t.Actor) > 128 || !plainText(t.Actor) {
-		errs = append(errs, &FieldError{Field: "actor", Problem: "must be at most 128 bytes of plain text"})
-	}
+	p.text("actor", t.Actor, 0, 128)
+	p.secret(errors.Join(noSecret("tenant", t.Tenant), noSecret("retry_key", t.RetryKey), noSecret("actor", t.Actor)))
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
-		errs = append(errs, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
-	} else if field, found := redact.Find(t.Payload); found {
-		errs = append(errs, &FieldError{Field: "payload." + field, Problem: "looks like a secret, card or account number; hand over a reference instead"})
+		p.wrong(&FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
+	} else {
+		p.secret(noSecretIn(t.Payload))
 	}
-	return errors.Join(errs...)
+	return p
+}
+
+// subject names the case of a task that has a retry key.
+func (t Task) subject() string { return t.Family + ":" + t.RetryKey }
+
+// standingTask returns how a task is answered whose retry key another one has: Created where
+// that one makes way for it.
+func standingTask(seen *postgres.Snapshot) Reply {
+	switch {
+	case seen.Run.State.Live():
+		return Deduplicated
+	case seen.Run.Letter == background.LetterOpen:
+		return DeadLettered
+	}
+	return Created
 }
 
 func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) postgres.Submission {
@@ -149,7 +163,7 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 	if t.Actor == "" {
 		t.Actor = "system:caller"
 	}
-	subject := f.Plain.Name + ":" + t.RetryKey
+	subject := t.subject()
 	run := background.Run{
 		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.Plain.Name, RetryKey: t.RetryKey,
 		Queue: s.manager.Queue(f.Plain.Name, t.RetryKey), Target: f.Plain.Name, Policy: s.policies.of(ctx, t.Tenant, f.Plain.Name, f.Policy.Normalize()), Payload: t.Payload,
@@ -167,11 +181,8 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainFamily, t Task) po
 			return postgres.Change{Move: run.LastMove, After: &postgres.Snapshot{Case: kase, Run: run}, Drafts: draft(run)}, nil
 		},
 		Decide: func(seen *postgres.Snapshot) (postgres.Change, error) {
-			switch {
-			case seen.Run.State.Live():
-				return postgres.Change{}, refusal(Deduplicated)
-			case seen.Run.Letter == background.LetterOpen:
-				return postgres.Change{}, refusal(DeadLettered)
+			if standing := standingTask(seen); standing != Created {
+				return postgres.Change{}, refusal(standing)
 			}
 			next, after := run, *seen
 			next.Case, after.Case.Holder, after.Run.LastMove = seen.Case.ID, id, run.LastMove

@@ -100,3 +100,212 @@ func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	}
 	r.sound()
 }
+
+// attempted waits until a run has made so many attempts and waits for the next one.
+func (r *rig) attempted(s Submitted, attempts int) {
+	r.t.Helper()
+	r.until("it is tried again", `SELECT state = 'scheduled' AND attempt_count >= $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), attempts)
+}
+
+// olderRuns are two cases whose newest run is tried again every second, and in each the run that
+// was closed before it: superseded by a higher generation, and a fork that was cancelled before.
+func (r *rig) olderRuns() (older, newer []Submitted) {
+	r.t.Helper()
+	lies := func(c Call) Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
+	superseded := r.dead(1, lies)
+	letter := r.dead(2, lies)
+	if _, err := r.PullBrake(context.Background(), "acme", DefaultTarget, "user:ada", "stop"); err != nil {
+		r.t.Fatal(err)
+	}
+	fork := r.mustFork(letter)
+	if _, err := r.cancel(fork); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.ReleaseBrake(context.Background(), "acme", DefaultTarget, "user:ada", "go"); err != nil {
+		r.t.Fatal(err)
+	}
+	r.escrow.mu.Lock()
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	r.escrow.mu.Unlock()
+	for n := 1; n <= 2; n++ {
+		higher := release(n)
+		higher.Generation = 2
+		newer = append(newer, r.mustSubmit(higher))
+	}
+	for _, s := range newer {
+		r.attempted(s, 1)
+	}
+	return []Submitted{superseded, fork}, newer
+}
+
+// What a newer run of its case is answered, and that it waits, changes nothing about what was
+// paid under an older key.
+func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, time.Second, time.Second
+	}).work()
+	ctx := context.Background()
+	older, newer := r.olderRuns()
+	for n := range older {
+		plan, err := r.PlanFinding(ctx, "acme", older[n].Run, bankSays)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.attempted(newer[n], r.status(newer[n].Run).Attempts+1)
+		if b := r.ran(plan); b.Progress.Done != 1 {
+			t.Errorf("%+v", b.Progress)
+		}
+	}
+	r.atRest()
+	for n := range older {
+		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidOlder {
+			t.Errorf("%+v, %+v", c.State, st)
+		}
+	}
+	r.unbreached()
+	r.sound()
+}
+
+// Nor does its death, which keeps what is reserved.
+func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).work()
+	older, newer := r.olderRuns()
+	var plans []Bulk
+	for _, s := range older {
+		plan, err := r.PlanFinding(context.Background(), "acme", s.Run, bankSays)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, plan)
+	}
+	r.atRest()
+	for n, plan := range plans {
+		if b := r.ran(plan); b.Progress.Done != 1 {
+			t.Errorf("%+v", b.Progress)
+		}
+		if c := r.caseOf(release(n + 1)); c.Released != 1000 || c.Reserved != 0 || r.standing(newer[n]) != background.LetterOpen {
+			t.Errorf("%+v", c.State)
+		}
+	}
+	r.unbreached()
+	r.sound()
+}
+
+// What tells of the money of the newer run decides, and so does what a person does with it.
+func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(*rig, Submitted){
+		"a finding": func(r *rig, newer Submitted) {
+			found := bankSays
+			found.Reference = "stmt-8"
+			if _, err := r.Reconcile(context.Background(), "acme", newer.Run, found); err != nil {
+				r.t.Error(err)
+			}
+		},
+		"a cancel": func(r *rig, newer Submitted) {
+			if _, err := r.cancel(newer); err != nil {
+				r.t.Error(err)
+			}
+		},
+		"a success": func(r *rig, _ Submitted) {
+			r.escrow.mu.Lock()
+			r.escrow.script = nil
+			r.escrow.mu.Unlock()
+			r.atRest()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			delay := time.Minute // so that it waits while somebody decides
+			if name == "a success" {
+				delay = time.Second
+			}
+			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay }).work()
+			r.escrow.lookup = func(Call) Answer { return noAnswer() }
+			superseded := r.dead(1, func(Call) Answer { return refused() })
+			answer := busy429()
+			if name == "a finding" {
+				answer = noAnswer() // of a run that waits it is taken while its money is unknown
+			}
+			r.escrow.mu.Lock()
+			r.escrow.script = func(_ context.Context, c Call) Answer {
+				if answer.Class == Unknown {
+					r.escrow.pay(c, c.Amount.Minor)
+				}
+				return answer
+			}
+			r.escrow.mu.Unlock()
+			higher := release(1)
+			higher.Generation = 2
+			newer := r.mustSubmit(higher)
+			r.attempted(newer, 1)
+			plan, err := r.PlanFinding(context.Background(), "acme", superseded.Run, bankSays)
+			if err != nil {
+				t.Fatal(err)
+			}
+			between(r, newer)
+			if b := r.ran(plan); b.Progress.PlanStale != 1 {
+				t.Errorf("%+v", b.Progress)
+			}
+			if told := r.told(superseded, receipts.Reconciled); name != "a finding" && len(told) != 0 || name == "a finding" && len(told) != 1 {
+				t.Errorf("%+v", told)
+			}
+			r.sound()
+		})
+	}
+}
+
+// A finding whose run is being called waits for the end of the call, and says so. It keeps no
+// other plan from being worked on.
+func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).work()
+	ctx := context.Background()
+	other := r.dead(9, func(Call) Answer { return refused() })
+	answer := make(chan struct{})
+	r.escrow.mu.Lock()
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		if c.Attempt > 1 {
+			<-answer
+		}
+		r.escrow.pay(c, c.Amount.Minor)
+		return noAnswer()
+	}
+	r.escrow.mu.Unlock()
+	var plans []Bulk
+	for n := range bulksAtOnce {
+		s := r.mustSubmit(release(n))
+		r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'scheduled')`, s.Run.String())
+		plan, err := r.PlanFinding(ctx, "acme", s.Run, bankSays)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, plan)
+	}
+	r.until("all are called", `SELECT count(*) = $1 FROM recourse.runs WHERE state = 'running'`, len(plans))
+	for _, plan := range plans {
+		if _, err := r.RunBulk(ctx, "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := everything(BulkHold)
+	hold.All, hold.Filter.Transaction = false, release(9).TransactionReceiptID
+	if b := r.ran(r.planned(hold)); b.Progress.Done != 1 || b.Items != 1 {
+		t.Errorf("another plan, of %s: %+v", other.Run, b.Progress)
+	}
+	for _, plan := range plans {
+		if items := r.bulkItems(plan.ID, ""); len(items) != 1 || items[0].Outcome != OutcomePending || items[0].WaitsFor != GateRunning {
+			t.Errorf("%+v", items)
+		}
+	}
+	close(answer)
+	for _, plan := range plans {
+		if b := r.doneBulk(plan.ID); b.Progress.Done != 1 {
+			t.Errorf("%+v", b.Progress)
+		}
+	}
+	r.atRest()
+	r.sound()
+}

@@ -21,7 +21,7 @@ type PolicyChange struct {
 }
 
 func (q PolicyChange) validate() error {
-	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), named("actor", q.Actor, 128), named("reason", q.Reason, 1024),
+	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024),
 		validPolicy(q.Policy))
 }
 
@@ -78,7 +78,7 @@ type PolicyReset struct {
 }
 
 func (q PolicyReset) validate() error {
-	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), named("actor", q.Actor, 128), named("reason", q.Reason, 1024))
+	return errors.Join(named("tenant", q.Tenant, 128), named("family", q.Family, 32), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024))
 }
 
 // decide gives what there is after the reset of a policy.

@@ -70,7 +70,7 @@ func (s *Service) PlanPurge(ctx context.Context, tenant string, q PurgeRequest) 
 // somebody else lets run.
 func (s *Service) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {
 	list, err := s.toPurge(tenant, q)
-	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+	if err = errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
 	plan, settlements, err := planOf(ctx, list)
@@ -117,7 +117,7 @@ func (s *Service) Clear(ctx context.Context, tenant string, q ClearRequest) (Pur
 	if err == nil && q.Confirm != q.Family {
 		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to go"}
 	}
-	if err = errors.Join(named("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
+	if err = errors.Join(identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), err); err != nil {
 		return Purged{}, err
 	}
 	_, settlements, err := planOf(ctx, list)
@@ -207,16 +207,14 @@ func (s *Service) purge(ctx context.Context, list pages, actor, reason string, p
 		var due []postgres.Filed
 		for _, f := range page.letters {
 			switch gate := keeps(f); {
-			case plain && f.Case.Kind == postgres.KindSettlement:
-				out.MovedOn++
-			case gate == "":
-				due = append(due, f)
 			case gate == GateHeld:
 				out.Held++
 			case gate == GateReconcileFirst:
 				out.Unknown++
-			default:
+			case gate != "", plain && f.Case.Kind == postgres.KindSettlement:
 				out.MovedOn++
+			default:
+				due = append(due, f)
 			}
 		}
 		done, err := s.purgeAll(ctx, due, page.still, actor, reason)

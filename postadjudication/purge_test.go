@@ -78,6 +78,30 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	r.sound()
 }
 
+// Where money takes two people a purge that finds nothing to purge counts what it passed by as
+// its plan did.
+func TestAPurgeOfTwoPeopleCountsWhatItPassesBy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, oneQueue, inArchive(t))
+	r.escrow.lookup = func(Call) Answer { return noAnswer() }
+	r.work()
+	held := r.dead(1, func(Call) Answer { return refused() })
+	r.dead(2, func(Call) Answer {
+		a := refused()
+		a.Class = Unknown
+		return a
+	})
+	ctx := context.Background()
+	if _, err := r.Hold(ctx, "acme", held.Run, please); err != nil {
+		t.Fatal(err)
+	}
+	q := refusedOnes()
+	q.Confirm = "0"
+	if done, err := r.Service.Purge(ctx, "acme", q); err != nil || done != (Purged{Held: 1, Unknown: 1}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
 func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()

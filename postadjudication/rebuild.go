@@ -40,7 +40,7 @@ const rebuildBatch = 500
 // meanwhile. When it ends before its time, what it did is done; asked again it does the
 // rest, and nothing where nothing differs. Bad input is a *FieldError (joined, one per field).
 func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
+	if err := errors.Join(named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
 	if err := s.journal.DrainForPlan(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
@@ -29,18 +30,23 @@ type Finding struct {
 	// CallOutstanding says that NotExecuted is meant though a call may still be on its way:
 	// whoever found it knows that it will not be executed. It is refused without.
 	CallOutstanding bool
+
+	attempt int // of a lookup: the last one made when it was asked
 }
 
 // Reconcile records what became of the money of an open letter. Executed closes the
 // letter as reconciled and settles the case by the amount moved; NotExecuted clears
 // the unknown, so that the letter can be forked. Of a run that waits for its next attempt
 // while money is unknown, whatever it waits for, Executed ends it as succeeded, and
-// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged, or
-// closed without a payment, as by PlanFree, and of a cancelled run, a finding that it was
-// executed after all is recorded too, and settles the case; what was closed stays so. It is a *RefusedError otherwise, and a *FieldError when the
-// finding makes no sense, of other_amount when it is of one and does not say so. That
-// nothing was executed is refused by GateCallOutstanding while a call may still be on its
-// way, unless the finding says that it knows.
+// NotExecuted clears the unknown, so that it can be cancelled. Of a letter that was purged,
+// forked, superseded, or closed without a payment, as by PlanFree, and of a cancelled run, a
+// finding that it was executed after all is recorded too, and settles the case; what was closed
+// stays so. A fork that waits is not called on top: it ends as succeeded where its operation
+// key is the same, and else as a dead letter or cancelled; one that runs is not tried again.
+// It is a *RefusedError otherwise, and a *FieldError when the finding makes no sense, of
+// other_amount when it is of one and does not say so. That nothing was executed is refused by
+// GateCallOutstanding while a call may still be on its way, unless the finding says that it
+// knows.
 //
 // That it was executed takes two people, unless the tenant takes one: then it is planned, and
 // the error is a *SecondPersonError with the plan, which somebody else lets run.
@@ -52,23 +58,46 @@ func (s *Service) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if f.Class != Executed {
 		return s.reconcile(ctx, tenant, id, f, "", nil)
 	}
-	return s.statedOrPlanned(ctx, tenant, id, f, "")
+	return s.statedOrPlanned(ctx, tenant, id, f, lookup{})
 }
 
 // statedOrPlanned records that money was moved, or plans it where that takes two people.
-func (s *Service) statedOrPlanned(ctx context.Context, tenant string, id background.RunID, f Finding, looked Class) (CaseStatus, error) {
+func (s *Service) statedOrPlanned(ctx context.Context, tenant string, id background.RunID, f Finding, by lookup) (CaseStatus, error) {
 	people, err := s.peopleFor(ctx, tenant)
 	if err != nil {
 		return CaseStatus{}, err
 	}
 	if people > 1 || access.Unattended(f.Actor) {
-		plan, err := s.planFinding(ctx, tenant, id, f, looked)
+		plan, err := s.planFinding(ctx, tenant, id, f, by)
 		if err == nil {
 			err = &SecondPersonError{Plan: plan}
 		}
 		return CaseStatus{}, err
 	}
-	return s.reconcile(ctx, tenant, id, f, looked, &asPlanned{marks: marks{people: people}})
+	return s.reconcile(ctx, tenant, id, f, by.class, &asPlanned{marks: marks{people: people, lookupURL: by.url}})
+}
+
+// lookup is what an escrow service that a person named was asked: its answer, and its URL. The
+// zero lookup is none.
+type lookup struct {
+	class Class
+	url   string
+}
+
+// lookupURL returns the URL of the escrow service that an executor asks, without userinfo, query
+// and fragment, which may hold secrets. It is empty where the executor states none, or none that
+// can be read.
+func lookupURL(executor Executor) string {
+	at, ok := executor.(Addressed)
+	if !ok {
+		return ""
+	}
+	u, err := url.Parse(at.Address())
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
+	return clean(u.String(), maxLookupURL)
 }
 
 // ReconcileCase is Reconcile for the run that a transaction is at: the one that waits, its
@@ -88,57 +117,65 @@ func (s *Service) ReconcileCase(ctx context.Context, tenant, transaction string,
 //
 // Where the actor is self-declared, as beside the database, the escrow service is the one that
 // the same person named: its answer that money was moved is worth their word, and takes two
-// people as in Reconcile.
+// people as in Reconcile. The plan and the receipt name its URL, where the executor is Addressed.
 func (s *Service) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string) (_ CaseStatus, err error) {
-	if err := named("actor", actor, 128); err != nil {
+	if err := identified("actor", actor, 128); err != nil {
 		return CaseStatus{}, err
 	}
 	defer func() { err = s.noted(ctx, request{"lookup", id, actor, ""}, err) }()
-	found, err := s.answered(ctx, tenant, id, actor)
+	found, asked, err := s.answered(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
+	var by lookup
+	if callerOf(ctx).SelfDeclared {
+		by = asked
+	}
 	if found.Class != Executed || !callerOf(ctx).SelfDeclared {
-		return s.reconcile(ctx, tenant, id, found, found.Class, nil)
+		return s.reconcile(ctx, tenant, id, found, found.Class, &asPlanned{marks: marks{lookupURL: by.url}})
 	}
 	found.Reason = "the escrow service that " + actor + " named was asked"
-	return s.statedOrPlanned(ctx, tenant, id, found, Executed)
+	return s.statedOrPlanned(ctx, tenant, id, found, by)
 }
 
 // reconcileByLookup asks the escrow service of this process for a plan.
 func (s *Service) reconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, as *asPlanned) (CaseStatus, error) {
-	found, err := s.answered(ctx, tenant, id, actor)
+	found, _, err := s.answered(ctx, tenant, id, actor)
 	if err != nil {
 		return CaseStatus{}, err
 	}
 	return s.reconcile(ctx, tenant, id, found, found.Class, as)
 }
 
-// answered asks the escrow service about a run that a lookup can be of. It is a *RefusedError
-// when the answer decides nothing.
-func (s *Service) answered(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, error) {
+// answered asks the escrow service of a run about it, where a lookup can be of the run, and
+// returns what was asked with the answer. It is a *RefusedError when the answer decides nothing.
+func (s *Service) answered(ctx context.Context, tenant string, id background.RunID, actor string) (Finding, lookup, error) {
 	if s.settlements.executor == nil {
-		return Finding{}, ErrNoExecutor
+		return Finding{}, lookup{}, ErrNoExecutor
 	}
 	seen, err := s.letter(ctx, tenant, id)
 	if err != nil {
-		return Finding{}, err
+		return Finding{}, lookup{}, err
+	}
+	executor := s.settlements.executorOf(seen.Run.Target)
+	if executor == nil {
+		return Finding{}, lookup{}, ErrTargetUnknown
 	}
 	if gate := reconcilable(seen); gate != "" {
-		return Finding{}, refusedBy(gate, seen)
+		return Finding{}, lookup{}, refusedBy(gate, seen)
 	}
 	if err := bound(&seen.Run); err != nil {
 		no := refusedBy(GateRequestAltered, seen)
 		no.Because = err.Error()
-		return Finding{}, no
+		return Finding{}, lookup{}, no
 	}
 	found := s.lookedUp(ctx, seen.Run, false)
 	if found.Class == Unknown {
 		no := refusedBy(GateReconcileFirst, seen)
 		no.Because = unclear(found)
-		return Finding{}, no
+		return Finding{}, lookup{}, no
 	}
-	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference}, nil
+	return Finding{Actor: actor, Class: found.Class, Moved: found.Moved, Reference: found.Reference, attempt: seen.Run.Attempt}, lookup{found.Class, lookupURL(executor)}, nil
 }
 
 // unclear tells why a lookup decides nothing.
@@ -157,13 +194,13 @@ func (f Finding) validate() error {
 	case f.Class == Executed && f.CallOutstanding:
 		return &FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
-	if err := named("actor", f.Actor, 128); err != nil {
+	if err := identified("actor", f.Actor, 128); err != nil {
 		return err
 	}
 	if err := named("reason", f.Reason, 1024); err != nil {
 		return err
 	}
-	return named("reference", f.Reference, 255)
+	return identified("reference", f.Reference, 255)
 }
 
 // fits refuses a payment of another amount than is left to be moved, unless that is
@@ -208,13 +245,33 @@ func (s *Service) found(ctx context.Context, tenant string, id background.RunID,
 		return seen, err
 	case gate != "" && !(f.Class == Executed && closedUnpaid(seen)):
 		return seen, refusedBy(gate, seen)
+	case looked == NotExecuted && seen.Run.Attempt != f.attempt:
+		no := refusedBy(GateReconcileFirst, seen)
+		no.Because = "another call was made while the lookup was asked, of which it says nothing"
+		return seen, no
 	case looked != "":
 		return seen, nil
+	case seen.Run.Letter == background.LetterForked:
+		if err := s.unpaidByFork(ctx, seen); err != nil {
+			return seen, err
+		}
 	}
 	if err := f.fits(&seen); err != nil {
 		return seen, err
 	}
 	return seen, s.settled(ctx, seen, f)
+}
+
+// unpaidByFork refuses a finding of a forked letter whose operation key is known to be paid, as by
+// its fork: a payment counts once per key, so that the finding would change nothing.
+func (s *Service) unpaidByFork(ctx context.Context, seen postgres.Snapshot) error {
+	around, err := s.settlements.siblingsOf(ctx, seen.Run)
+	if err != nil || !around.paidUnder(seen.Run.Operation) {
+		return err
+	}
+	no := refusedBy(GateNotOpen, seen)
+	no.Because = "the payment under its operation key is on record"
+	return no
 }
 
 // settled refuses a finding that nothing was executed while a call may still be on its way,

@@ -15,31 +15,41 @@ type refolded struct {
 	keys     map[receipts.RunID]string             // operation key of each run
 	outcomes map[receipts.RunID]settlement.Outcome // what each run was to do
 	paid     map[string]bool                       // operation keys whose payment is counted
+	older    int64                                 // paid under older keys since the present generation began
 }
 
 // refold derives the settlement of a case. It fails where a receipt carries a
 // settlement that does not follow from those before it.
-func refold(rs []receipts.Receipt) (settlement.State, error) {
+func refold(rs []receipts.Receipt) (refolded, error) {
 	f := refolded{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
-			return f.state, err
+			return f, err
 		}
 		e, ok := f.event(r, p)
 		if !ok {
 			continue
 		}
-		next, _, err := settlement.Apply(f.state, e)
+		next, effect, err := settlement.Apply(f.state, e)
 		if err != nil {
-			return f.state, fmt.Errorf("receipt %s: %w", r.ID(), err)
+			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
 		f.state = next
+		switch {
+		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
+			f.older = 0
+		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
+			f.older += e.Paid
+		}
 		if p.Settlement != nil && *p.Settlement != *snapshotOf(next) {
-			return f.state, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
+			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
+		}
+		if r.Subtype == receipts.Submitted && p.Freed != 0 && p.Freed != -effect.Committed {
+			return f, fmt.Errorf("receipt %s states %d freed, and %d follows", r.ID(), p.Freed, -effect.Committed)
 		}
 	}
-	return f.state, nil
+	return f, nil
 }
 
 // event is the settlement fact that a receipt records, if it records one.

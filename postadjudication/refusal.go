@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -27,7 +28,7 @@ type AccessRefusal struct {
 // NoteRefusal leaves a receipt of a refusal: in the case of the run or in the case
 // that was named, if the tenant has it, else in the tenant's register of refusals.
 func (s *Service) NoteRefusal(ctx context.Context, r AccessRefusal) error {
-	if err := errors.Join(named("tenant", r.Tenant, 128), named("actor", r.Actor, 128)); err != nil {
+	if err := errors.Join(named("tenant", r.Tenant, 128), identified("actor", r.Actor, 128)); err != nil {
 		return err
 	}
 	kase, run := r.Case, r.Run
@@ -72,14 +73,51 @@ func (s *Service) noted(ctx context.Context, q request, err error) error {
 	}
 	seen, failed := s.journal.Snapshot(ctx, q.run)
 	if failed == nil {
-		now, reason := s.now(), clean(q.reason, 1024)
-		digest := sha256.Sum256([]byte(strings.Join([]string{q.action, rule, q.run.String(), q.actor, reason}, "\x00")))
-		failed = s.journal.NoteRefusalOnce(ctx, seen.Run.Tenant, seen.Case.ID, receipts.Draft{Run: q.run, Actor: q.actor, At: now, Payload: receipts.Payload{
-			AskedFor: q.action, RefusedBy: rule, Reason: reason, ContentDigest: hex.EncodeToString(digest[:]),
-		}}, now.Truncate(day), true)
+		reason := clean(q.reason, 1024)
+		failed = s.noteOnce(ctx, seen.Run.Tenant, seen.Case.ID, receipts.Draft{Run: q.run, Actor: q.actor, At: s.now(), Payload: receipts.Payload{
+			AskedFor: q.action, RefusedBy: rule, Reason: reason, ContentDigest: refusalDigest(q.action, rule, q.run.String(), q.actor, reason),
+		}})
 	}
 	if failed != nil {
-		return fmt.Errorf("postadjudication: a refusal (%s) could not be recorded: %w", rule, failed)
+		return unrecordedRefusal(rule, failed)
 	}
 	return err
+}
+
+// notedSecondPerson is noted for a plan that an actor may not let run.
+func (s *Service) notedSecondPerson(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
+	action, plan := string(access.BulkRun), refused.Plan.ID.String()
+	failed := s.noteOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: s.now(), Payload: receipts.Payload{
+		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: refusalDigest(action, refused.Code(), plan, actor, callerOf(ctx).Key),
+	}})
+	if failed != nil {
+		return unrecordedRefusal(refused.Code(), failed)
+	}
+	return refused
+}
+
+func unrecordedRefusal(rule string, failed error) error {
+	return fmt.Errorf("postadjudication: a refusal (%s) could not be recorded: %w", rule, failed)
+}
+
+func refusalDigest(parts ...string) string {
+	digest := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(digest[:])
+}
+
+// noteOnce leaves the receipt of a refusal in a case, or in the tenant's register of refusals
+// when there is none, unless one of the same content was left the same day. It is a
+// *TooManyRefusalsError when the caller was refused too often.
+func (s *Service) noteOnce(ctx context.Context, tenant string, kase background.CaseID, draft receipts.Draft) error {
+	since := draft.At.Truncate(day)
+	if known, err := s.journal.RefusalNoted(ctx, tenant, kase, draft, since); known || err != nil {
+		return err
+	}
+	if err := callerOf(ctx).mayBeRefused(); err != nil {
+		return err
+	}
+	if kase.IsZero() {
+		return s.journal.NoteAccessRefusalOnce(ctx, tenant, draft, since)
+	}
+	return s.journal.NoteRefusalOnce(ctx, tenant, kase, draft, since, true)
 }

@@ -51,11 +51,11 @@ func (s *Service) BrakeHistory(ctx context.Context, tenant, target string, after
 	if target == "" {
 		return nil, &FieldError{Field: "target", Problem: "must be given"}
 	}
-	family, err := s.familyOf(ctx, tenant, target)
+	of, err := s.breakerOf(ctx, tenant, target)
 	if err != nil {
 		return nil, err
 	}
-	return s.history(ctx, tenant, postgres.BreakerSubject+family+":"+target, after, limit)
+	return s.history(ctx, tenant, postgres.BreakerSubject+of.Family+":"+of.Name, after, limit)
 }
 
 func (s *Service) history(ctx context.Context, tenant, subject string, after int64, limit int) ([]RegisterEntry, error) {

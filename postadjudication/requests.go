@@ -44,11 +44,13 @@ type Request struct {
 // that makes it the same request. It gives the answer that the same request was given
 // before, or else the request to work on.
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *Request, error) {
-	if err := errors.Join(named("tenant", tenant, 128), named("Idempotency-Key", key, 255)); err != nil {
-		return nil, nil, err
-	}
 	now := s.now()
 	entry := postgres.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
+	if err := errors.Join(named("tenant", tenant, 128), identified("Idempotency-Key", key, 512)); err != nil {
+		if err = s.unsafeKey(ctx, entry, err); err != nil {
+			return nil, nil, err
+		}
+	}
 	before, begun, err := s.journal.BeginRequest(ctx, entry, now.Add(-requestPatience), now.Add(-RequestsKept))
 	switch {
 	case errors.Is(err, postgres.ErrBusy):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -68,12 +69,15 @@ var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // actor is whom the receipts of what a rule does name.
 func (r *Rule) actor() string { return "rule:" + r.Name }
 
-// ParseRule reads a rule from a JSON object. A member that it does not know is refused
-// as a *FieldError naming it, in the filter too.
+// ParseRule reads a rule from a JSON object. A member that it does not know or that is
+// given twice is refused as a *FieldError naming it, in the filter too.
 func ParseRule(text []byte) (Rule, error) {
 	var in struct {
 		Rule
 		Filter json.RawMessage `json:"filter"`
+	}
+	if err := unambiguous("rule", text, &in); err != nil {
+		return Rule{}, err
 	}
 	if member := nullMember(text); member != "" {
 		return Rule{}, &FieldError{Field: member, Problem: "is null; leave it out"}
@@ -95,6 +99,21 @@ func ParseRule(text []byte) (Rule, error) {
 		return Rule{}, err
 	}
 	return r, nil
+}
+
+// unambiguous refuses a text that readers of JSON take differently, or that names a member of v in another case.
+func unambiguous(what string, text []byte, v any) error {
+	err := strictjson.CheckFor(text, v)
+	var wrong *strictjson.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &wrong):
+		return err
+	case wrong.Field == "":
+		return &FieldError{Field: what, Problem: wrong.Problem}
+	}
+	return &FieldError{Field: redact.Text(wrong.Field), Problem: wrong.Problem}
 }
 
 // nullMember is the first member of an object that is null, by name: read as absent it

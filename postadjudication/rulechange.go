@@ -75,7 +75,7 @@ func (s *Service) Rules(ctx context.Context, tenant string) ([]StandingRule, err
 // (joined, one per field), *RuleVersionError, ErrTooManyRules. After any other error it
 // is not known whether it was set: look at the version.
 func (s *Service) SetRule(ctx context.Context, q RuleChange) (StandingRule, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), named("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
+	if err := errors.Join(named("tenant", q.Tenant, 128), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024), q.Rule.Validate()); err != nil {
 		return StandingRule{}, err
 	}
 	text, err := q.Rule.encode()
@@ -103,7 +103,7 @@ func (s *Service) SetRule(ctx context.Context, q RuleChange) (StandingRule, erro
 // What it replayed stays counted: a rule that is made under its name goes on with it.
 // ErrNotFound when the tenant has no such rule; else as SetRule.
 func (s *Service) DeleteRule(ctx context.Context, q RuleRemoval) (StandingRule, error) {
-	if err := errors.Join(named("tenant", q.Tenant, 128), named("name", q.Name, 64), named("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
+	if err := errors.Join(named("tenant", q.Tenant, 128), named("name", q.Name, 64), identified("actor", q.Actor, 128), named("reason", q.Reason, 1024)); err != nil {
 		return StandingRule{}, err
 	}
 	var was postgres.Rule

@@ -49,6 +49,7 @@ type marks struct {
 	plannedBy, incident string
 	people              int // 1: no second person was asked for
 	declared            bool
+	lookupURL           string // of the escrow service that a self-declared person asked
 }
 
 func marksOf(b postgres.Bulk) marks {
@@ -60,7 +61,7 @@ func marksOf(b postgres.Bulk) marks {
 }
 
 func (m marks) on(p *receipts.Payload) {
-	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared = m.plannedBy, m.incident, m.people, m.declared
+	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.plannedBy, m.incident, m.people, m.declared, m.lookupURL
 }
 
 // peopleFor is how many people it takes whoever asks with a context to state or free money of

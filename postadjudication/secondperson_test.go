@@ -35,7 +35,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	before := r.count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
 	_, err := r.Service.Reconcile(ctx, "acme", letter.Run, bankSays)
 	plan := r.secondPerson(err)
-	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "stmt-7"}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
+	if f := plan.Asked.Finding; plan.Action != BulkFinding || f == nil || *f != (BulkFound{Class: Executed, Moved: 1000, Reference: "stmt-7", Transaction: release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
 	var second *SecondPersonError

@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/background"
 )
 
 const (
@@ -118,5 +120,69 @@ func TestSecretsInAPayloadAreRefusedAtTheDoor(t *testing.T) {
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.cases`); n != 0 {
 		t.Errorf("%d cases", n)
+	}
+}
+
+// Ids, targets, keys and payload members of any type that hold a secret are refused by their field, which is not
+// repeated with its value. Nothing is kept of them.
+func TestSecretsAreRefusedAtTheDoorInEveryField(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: background.Executed}
+		}}}
+	})
+	secrets := []string{plantedCard, strings.ReplaceAll(plantedCard, " ", "."), plantedIBAN, "sk_" + "live_" + strings.Repeat("x7Qa", 6), "password=hunter2x", "esc_" + strings.ReplaceAll(plantedCard, " ", "")}
+	ids := map[string]func(*Adjudication, string){
+		"tenant":                 func(a *Adjudication, s string) { a.Tenant = s },
+		"transaction_receipt_id": func(a *Adjudication, s string) { a.TransactionReceiptID = s },
+		"submission_receipt_id":  func(a *Adjudication, s string) { a.SubmissionReceiptID = s },
+		"adjudication_id":        func(a *Adjudication, s string) { a.AdjudicationID = s },
+		"escrow_reference":       func(a *Adjudication, s string) { a.EscrowReference = s },
+		"target":                 func(a *Adjudication, s string) { a.Target = s },
+		"actor":                  func(a *Adjudication, s string) { a.Actor = s },
+	}
+	refused := func(err error, field, secret string) {
+		t.Helper()
+		var bad *FieldError
+		if !errors.As(err, &bad) || bad.Field != field || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, secret := range secrets {
+		for field, set := range ids {
+			a := release(1)
+			set(&a, secret)
+			_, err := r.Submit(t.Context(), a)
+			refused(err, field, secret)
+		}
+		for field, task := range map[string]Task{
+			"tenant": {Tenant: secret}, "retry_key": {Tenant: "acme", RetryKey: secret}, "actor": {Tenant: "acme", Actor: secret},
+		} {
+			task.Family = "mails"
+			_, err := r.SubmitTask(t.Context(), task)
+			refused(err, field, secret)
+		}
+		_, _, err := r.BeginRequest(t.Context(), "acme", secret, [32]byte{1})
+		refused(err, "Idempotency-Key", secret)
+		_, err = r.Cancel(t.Context(), "acme", background.RunID(newID()), secret, "x")
+		refused(err, "actor", secret)
+		_, err = r.Fork(t.Context(), "acme", background.RunID(newID()), ForkRequest{Actor: secret, Reason: "x"})
+		refused(err, "actor", secret)
+		refused(validBrakeOrder("acme", secret, "ada", "x"), "target", secret)
+	}
+	for payload, field := range map[string]string{
+		`{"password":123456}`: "payload.password", `{"password":{"v":"hunter2"}}`: "payload.password.v", `{"token":99}`: "payload.token",
+		`{"pin":1234}`: "payload.pin", `{"a":[{"b":4111111111111111}]}`: "payload.a[0].b", `{"4111111111111111":1e400}`: "payload",
+	} {
+		a := release(1)
+		a.Payload = json.RawMessage(payload)
+		_, err := r.Submit(t.Context(), a)
+		refused(err, field, "4111111111111111")
+		_, err = r.SubmitTask(t.Context(), Task{Family: "mails", Tenant: "acme", Payload: json.RawMessage(payload)})
+		refused(err, field, "4111111111111111")
+	}
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.cases) + (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.requests)`); n != 0 {
+		t.Errorf("%d rows were kept", n)
 	}
 }

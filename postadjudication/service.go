@@ -24,7 +24,8 @@ import (
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: what is handed over waits for the sweeper of another process, see ErrNoRedis
-	Executor    Executor           // calls the escrow service
+	Executor    Executor           // calls the escrow service DefaultTarget
+	Targets     []Target           // beside DefaultTarget; an adjudication of any other is refused. The same in every process
 	Families    []Plain            // families of the caller's own
 	OnDeath     LetterHandler      // what is run when a settlement's run dies; none when zero
 	OnAnyDeath  LetterHandler      // the same for every family that names none, settlements included
@@ -66,6 +67,10 @@ type Config struct {
 	OnMove    func(background.Move, background.Run) // called after each committed move of this process
 	OnBrake   func(background.Breaker)              // called after this process moved a circuit breaker
 
+	// Demonstration says that Executor pays nothing real. Only a database that was opened so
+	// when it was empty is executed on then: it is marked, and executed on by no other, for ever.
+	Demonstration bool
+
 	// Unguarded opens also a database that does not refuse changes of evidence, as one that
 	// was restored without its triggers, or a standby: to audit it, or to read. TriggersOff
 	// says what is not in force. It is not for what changes anything.
@@ -90,12 +95,14 @@ type Service struct {
 	ruler       *ruler
 	escrows     *escrowKeeper
 	conditions  *conditions
+	exprs       *exprLimiter
 	lookups     *lookupLoop
 	worker      string
 	recoveries  int // of a run at most, as configured; 0: the default
 	grace       time.Duration
 	log         *zap.Logger
 	runs        bool
+	barred      error        // why Run refuses, as a demonstration's database would
 	deaf        bool         // no Redis is named
 	tracer      trace.Tracer // nil: nothing is traced
 
@@ -133,12 +140,12 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, grace: c.Grace}
+	s := &Service{journal: journal, plain: map[string]*plainFamily{}, policy: c.Policy.Normalize(), log: c.Logger, runs: c.Executor != nil, barred: c.checkDemonstration(installed), grace: c.Grace, exprs: newExprLimiter()}
 	if _, s.deaf = c.Redis.(noRedis); s.deaf {
 		c.Logger.Warn("no Redis is named: every bell is left to the sweeper of a process that has one")
 	}
 	s.handlers = &handlers{service: s, of: c.handledBy}
-	s.conditions = &conditions{journal: journal, id: installed.ID, log: c.Logger, now: s.now}
+	s.conditions = &conditions{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakers(), log: c.Logger, now: s.now}
 	s.bulks = newBulkRunner(s)
 	s.ruler = newRuler(s, c.RuleEvery)
 	s.escrows = newEscrowKeeper(journal, c.Logger)
@@ -153,7 +160,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &family{journal: journal, executor: c.Executor, limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{own: map[string]bool{Family: true}, running: s.running}}
+	s.settlements = &family{journal: journal, executor: c.Executor, targets: targetsOf(&c), limit: c.TimeLimit, callBound: background.CallBound(c.LostAfter), assumed: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{own: map[string]bool{Family: true}, running: s.running}}
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		s.plain[p.Name] = &plainFamily{Plain: p, journal: journal, handlers: s.handlers}
@@ -168,6 +175,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Recoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
 		Breaker: c.Brake, OnBreaker: c.OnBrake, Database: installed.ID, Barred: s.conditions.err,
+		Targets: s.settlements.targets.names(), Shared: s.settlements.targets.shared(),
 	})
 	if err != nil {
 		journal.Close()
@@ -210,6 +218,9 @@ func (c Config) withDefaults() (Config, error) {
 			return c, err
 		}
 	}
+	if err := c.checkTargets(); err != nil {
+		return c, err
+	}
 	if c.TimeLimit <= 0 {
 		c.TimeLimit = 10 * time.Second
 	}
@@ -250,13 +261,20 @@ func (c Config) withDefaults() (Config, error) {
 
 // Run executes what is due until ctx ends, then stops gracefully: it claims
 // nothing more, gives running attempts their grace, and leaves everything else
-// where any other process finds it.
+// where any other process finds it. It refuses with ErrTargets while other processes go by
+// other circuit breakers.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.runs {
 		return ErrNoExecutor
 	}
 	if s.deaf {
 		return ErrNoRedis
+	}
+	if s.barred != nil {
+		return s.barred
+	}
+	if err := s.keepTargets(ctx); err != nil {
+		return err
 	}
 	numbering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var sequencing sync.WaitGroup

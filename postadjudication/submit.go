@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 
 	"github.com/recourse-dev/recourse/background"
@@ -20,6 +21,9 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
+	}
+	if ad.problem != nil {
+		return s.submitAgain(ctx, &ad, true)
 	}
 	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) { return s.answer(ctx, &ad, out, true) })
 }
@@ -65,6 +69,9 @@ func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Sub
 	if err != nil {
 		return Submitted{}, err
 	}
+	if ad.problem != nil {
+		return s.submitAgain(ctx, &ad, false)
+	}
 	out, err := s.submitted(s.journal.SubmitTx(ctx, tx, ad.submission()))
 	if err != nil {
 		return out, err
@@ -105,8 +112,13 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
-	if err := a.Validate(); err != nil {
-		return admission{}, err
+	wrong := a.problems()
+	if wrong.malformed() != nil {
+		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
+	}
+	problem := wrong.unsafe()
+	if _, known := s.settlements.targets[a.target()]; !known {
+		problem = errors.Join(problem, errTarget(s.settlements.targets))
 	}
 	payload, err := canonicalPayload(a.Payload)
 	if err != nil {
@@ -121,7 +133,7 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	}
 	return admission{
 		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: request, digest: a.content(payload), at: s.now(),
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: request, digest: a.content(payload), at: s.now(), problem: problem,
 	}, nil
 }
 

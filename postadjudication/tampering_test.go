@@ -319,6 +319,12 @@ func TestTamperingAndWhatNoticesIt(t *testing.T) {
 		if !slices.ContainsFunc(found[f.noticed], func(b Break) bool { return b.Invariant == f.by && strings.Contains(b.What, f.word) }) {
 			t.Errorf("%s: not noticed by %s, as %q with %q: %+v", f.what, f.noticed, f.by, f.word, found)
 		}
+		for _, b := range slices.Concat(found[byAudit], found[byHeads], found[byNewHeads]) {
+			compared := b.Invariant == InvariantHeads || strings.Contains(b.What, "the receipts say") || strings.Contains(b.What, "differs") || strings.Contains(b.What, "link does not follow")
+			if compared && b.Stored == "" && b.Expected == "" {
+				t.Errorf("%s: neither stored nor expected: %+v", f.what, b)
+			}
+		}
 		testkit.Tamper(t, s.db, s.back(restoresKept)...)
 	}
 	if a := s.sound(); !maps.Equal(a.Heads, s.all) {

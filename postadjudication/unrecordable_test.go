@@ -119,7 +119,7 @@ func TestAnOutcomeThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 // So is a claim that can't be written: the run is not tried for ever.
 func TestAClaimThatPostgresRefusesIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, calling("odd"))
 	if _, err := r.db.Exec(`ALTER TABLE recourse.runs ADD CONSTRAINT refused CHECK (state <> 'running' OR target <> 'odd')`); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ const (
 	WaitsForTime    = "next_attempt"      // it is not due yet: NextRetryAt
 	WaitsForFamily  = "family_not_served" // no running process has its family
 	WaitsForQueue   = "queue_not_served"  // no running process serves its queue
+	WaitsForTarget  = "target_not_called" // no running process calls its escrow service
 	WaitsForClock   = "clock"             // the processes that serve its queue claim nothing: their clocks are off
 	WaitsForClaims  = "old_claims"        // the processes that serve its queue pause: their last claims grew too old
 	WaitsForServers = "servers"           // the processes that serve its queue claim nothing: their servers are not those of this database, or refuse writes
@@ -58,7 +59,8 @@ func (s *Service) addWaits(ctx context.Context, st *Status, r background.Run) er
 	if err != nil {
 		return err
 	}
-	if st.waitsForProcess(r, sessions); st.WaitsFor != "" {
+	st.waitsForProcess(r, sessions)
+	if st.waitsForTarget(r, sessions); st.WaitsFor != "" {
 		return nil
 	}
 	if s.waitsForRedis(ctx, st, r); st.WaitsFor != "" {

@@ -71,7 +71,10 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	other.Barred = background.BarredByAge
 	r.process(other)
 	waits("claims grew old", WaitsForClaims)
-	second.Barred = ""
+	second.Barred, second.Targets = "", []string{"elsewhere"}
+	r.process(second)
+	waits("its escrow service is not called", WaitsForTarget)
+	second.Targets = []string{"elsewhere", DefaultTarget}
 	r.process(second)
 	if all, err := r.Unserved(ctx); err != nil || len(all) != 0 {
 		t.Errorf("unserved: %+v, %v", all, err)
@@ -136,7 +139,7 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	r.stopWork()
 	away := joinRig(t, r.url, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, newEscrow())
 	pending := away.mustSubmit(release(2))
-	away.process(background.Session{Queues: []string{away.status(pending.Run).Queue}})
+	away.process(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{DefaultTarget}})
 	if st := away.status(pending.Run); st.WaitsFor != WaitsForRedis {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}

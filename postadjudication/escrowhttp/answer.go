@@ -2,7 +2,6 @@ package escrowhttp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -86,7 +87,8 @@ func (x *exchange) absence(ctx context.Context, resp *http.Response) postadjudic
 	}
 }
 
-// read reads one JSON object that names our key.
+// read reads one JSON object that names our key. One that another reader may take
+// otherwise, such as one with a member given twice, is unreadable.
 func (x *exchange) read(resp *http.Response) (body, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
@@ -100,7 +102,7 @@ func (x *exchange) read(resp *http.Response) (body, error) {
 		return body{}, fmt.Errorf("body is longer than %d bytes", x.maxBody)
 	}
 	var b body
-	if err := json.Unmarshal(raw, &b); err != nil {
+	if err := strictjson.Decode(raw, &b); err != nil {
 		return body{}, fmt.Errorf("body: %w", err)
 	}
 	if b.OperationKey != x.call.OperationKey.String() {
@@ -112,7 +114,7 @@ func (x *exchange) read(resp *http.Response) (body, error) {
 func (x *exchange) unreadable(ctx context.Context, resp *http.Response, err error) postadjudication.Answer {
 	a := postadjudication.Answer{
 		Class: postadjudication.Unknown, Retry: true, Type: TypeUnreadable,
-		Code: code(resp), Message: clip(err.Error()),
+		Code: code(resp), Message: oneLine(err.Error()),
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		a.Type = TypeTimeout
@@ -129,10 +131,13 @@ func (x *exchange) refusal(resp *http.Response, v Verdict) postadjudication.Answ
 	}
 	patience := time.AfterFunc(remarkPatience, x.cancel)
 	defer patience.Stop()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody+1))
+	if err != nil || int64(len(raw)) > x.maxBody {
+		raw = []byte(redact.Halved(string(raw)))
+	}
 	a.Message = remark(raw)
 	if a.Message == "" && err != nil {
-		a.Message = clip("body: " + err.Error())
+		a.Message = oneLine("body: " + err.Error())
 	}
 	return a
 }

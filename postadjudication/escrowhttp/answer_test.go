@@ -150,7 +150,7 @@ func TestTheMessageIsWhatTheServiceSaid(t *testing.T) {
 	}
 	for _, unit := range []string{"a", "é", "\U0001F4B8", "\xff", "\n"} {
 		got := remark([]byte("x" + strings.Repeat(unit, 40_000)))
-		if len(got) > maxMessage || !utf8.ValidString(got) {
+		if len(got) > 3*(defaultMaxBody+1) || !utf8.ValidString(got) {
 			t.Errorf("%q: %d bytes, valid %v", unit, len(got), utf8.ValidString(got))
 		}
 	}
@@ -218,8 +218,15 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 			}
 			return
 		}
-		if a.Class != postadjudication.Unknown || !a.Retry || a.Message == "" || len(a.Message) > maxMessage {
+		if a.Class != postadjudication.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 3*(defaultMaxBody+1) {
 			t.Errorf("%+v", a)
 		}
 	})
+}
+
+func TestARemarkHasNothingThatATerminalObeys(t *testing.T) {
+	t.Parallel()
+	if got, want := remark([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -35,6 +35,9 @@ type Config struct {
 	// Client makes the requests. Redirects are not followed whatever it says. Nil
 	// means a client of its own: HTTP/1.1 with up to 256 idle connections.
 	Client *http.Client
+	// ProxyFromEnvironment calls the service by the proxy that HTTP_PROXY or HTTPS_PROXY names,
+	// where Client is nil. A proxy reads all of what goes to an http URL, Header included.
+	ProxyFromEnvironment bool
 	// KeyLifetime is for how long the service recognises an operation key, at least.
 	// [postadjudication.Forever] means that keys never expire. Zero means that it
 	// recognises none, which is the safe side and costs the retries: no call follows an
@@ -96,7 +99,7 @@ func New(c Config) (*Executor, error) {
 	return &Executor{
 		executions:     base.JoinPath("v1", "executions"),
 		header:         header,
-		client:         unredirected(c.Client),
+		client:         unredirected(c.Client, c.ProxyFromEnvironment),
 		keyLifetime:    c.KeyLifetime,
 		lookupLifetime: max(c.KeyLifetime, c.LookupLifetime),
 		inFlight:       c.InFlight,
@@ -171,8 +174,8 @@ func checkTable(table map[int]Verdict) error {
 }
 
 // unredirected is a copy of the client that hands redirects back.
-func unredirected(c *http.Client) *http.Client {
-	own := http.Client{Transport: ownTransport()}
+func unredirected(c *http.Client, proxied bool) *http.Client {
+	own := http.Client{Transport: ownTransport(proxied)}
 	if c != nil {
 		own = *c
 	}
@@ -182,11 +185,15 @@ func unredirected(c *http.Client) *http.Client {
 
 // ownTransport speaks HTTP/1.1 only: one connection a call, so that a reset of
 // one says nothing of another.
-func ownTransport() *http.Transport {
+func ownTransport(proxied bool) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	var proxy func(*http.Request) (*url.URL, error)
+	if proxied {
+		proxy = http.ProxyFromEnvironment
+	}
 	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  proxy,
 		DialContext:            (&net.Dialer{Timeout: dialLimit}).DialContext,
 		Protocols:              &protocols,
 		MaxIdleConns:           0, // bounded per host, and there is one host

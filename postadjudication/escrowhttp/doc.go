@@ -65,6 +65,6 @@
 //
 // A trace that the context is part of is told to the service as traceparent.
 //
-// The package may import postadjudication, settlement, OpenTelemetry's API and the
-// standard library. It must not know of runs, policies, storage or logs.
+// The package may import postadjudication, settlement, internal/strictjson, internal/redact,
+// OpenTelemetry's API and the standard library. It must not know of runs, policies, storage or logs.
 package escrowhttp

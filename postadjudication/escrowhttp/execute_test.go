@@ -40,6 +40,9 @@ func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 	if d := cmp.Diff(want, e.Execute(withLimit(t), c)); d != "" {
 		t.Errorf("answer (-want +got):\n%s", d)
 	}
+	if at := e.Address(); at != s.URL+"/pay/v1/executions" {
+		t.Errorf("its address is %s", at)
+	}
 }
 
 func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
@@ -141,6 +144,53 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 				t.Errorf("%+v, want unknown, retry, http.unreadable and a message", a)
 			}
 		})
+	}
+}
+
+// What another reader would take for another answer proves nothing.
+func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	c := aCall()
+	good := told(c, "executed", 12500, "USD")
+	absent := `{"operation_key":"` + c.OperationKey.String() + `","status":"not_executed"}`
+	instead := func(text, old, new string) string {
+		if !strings.Contains(text, old) {
+			t.Fatalf("%s is not in %s", old, text)
+		}
+		return strings.Replace(text, old, new, 1)
+	}
+	for name, tc := range map[string]struct{ body, says string }{
+		"amount twice":               {instead(good, `"moved":`, `"moved":{"minor":1,"currency":"USD"},"moved":`), "moved is given twice"},
+		"amount within twice":        {instead(good, `"minor":`, `"minor":1,"minor":`), "moved.minor is given twice"},
+		"amount in another case":     {instead(good, `"moved":`, `"Moved":{"minor":1,"currency":"USD"},"moved":`), "Moved must be written moved"},
+		"key in another case":        {instead(good, `"operation_key"`, `"OPERATION_KEY"`), "OPERATION_KEY must be written"},
+		"status in another case":     {instead(good, `"status":`, `"Status":"not_executed","status":`), "Status must be written status"},
+		"currency in another case":   {instead(good, `"currency"`, `"Currency"`), "moved.Currency must be written currency"},
+		"status twice by an escape":  {instead(good, `"status":`, `"st\u0061tus":"not_executed","status":`), "status is given twice"},
+		"half of a surrogate pair":   {instead(good, `eff_1`, `eff_\ud800`), "surrogate"},
+		"not UTF-8":                  {instead(good, `eff_1`, "eff_\xff"), "not UTF-8"},
+		"twice in an unknown member": {instead(good, `"status":`, `"more":{"a":1,"a":2},"status":`), "more.a is given twice"},
+		"absence and success":        {instead(absent, `"status":`, `"status":"executed","status":`), "status is given twice"},
+		"absence in another case":    {instead(absent, `"status"`, `"Status"`), "Status must be written status"},
+	} {
+		for _, status := range []int{200, 404} {
+			url := answering(t, status, map[string]string{"Content-Type": "application/json"}, tc.body)
+			e := newExecutor(t, Config{BaseURL: url, KeyLifetime: postadjudication.Forever})
+			answers := map[string]postadjudication.Answer{"lookup": e.Lookup(withLimit(t), c)}
+			if status == 200 {
+				answers["execution"] = e.Execute(withLimit(t), c)
+			}
+			for call, a := range answers {
+				if a.Class != postadjudication.Unknown || !a.Retry || a.Type != "http.unreadable" || a.Moved != 0 || !strings.Contains(a.Message, tc.says) {
+					t.Errorf("%s, %s, %d: %+v", name, call, status, a)
+				}
+			}
+		}
+	}
+	more := instead(good, `"status":`, `"details":{"Status":"x","moved":1},"fee":3,"status":`)
+	url := answering(t, 200, map[string]string{"Content-Type": "application/json"}, more)
+	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != postadjudication.Executed || a.Moved != 12500 {
+		t.Errorf("members that the wire does not name: %+v", a)
 	}
 }
 

@@ -33,7 +33,11 @@ var (
 	_ postadjudication.Lookuper        = (*Executor)(nil)
 	_ postadjudication.InFlighter      = (*Executor)(nil)
 	_ postadjudication.LookupLifetimer = (*Executor)(nil)
+	_ postadjudication.Addressed       = (*Executor)(nil)
 )
+
+// Address returns the URL that executions are posted to and looked up at.
+func (e *Executor) Address() string { return e.executions.String() }
 
 // Execute posts the request once and classifies the answer. It returns when the
 // service has answered or ctx has ended.

@@ -109,7 +109,7 @@ func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
 				poured <- pour(c, tc.filler, most)
 			})
 			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), aCall())
-			if a.Type != tc.kind || len(a.Message) > maxMessage {
+			if a.Type != tc.kind || len(a.Message) > 3*(defaultMaxBody+1) {
 				t.Errorf("%+v, want %s and a message within bounds", a, tc.kind)
 			}
 			if n := <-poured; n >= most {

@@ -1,12 +1,15 @@
 package escrowhttp
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // A card number anywhere in what an escrow service says of a refusal is taken out whole,
@@ -22,6 +25,24 @@ func TestARemarkIsNotCutBeforeItsSecretsAreTakenOut(t *testing.T) {
 			if found := digits.FindString(kept); found != "" || !strings.Contains(kept, "y y") {
 				t.Errorf("%s at %d: %q is left of the card, in %d bytes", form, at, found, len(kept))
 			}
+		}
+	}
+}
+
+// Of a refusal whose text does not arrive whole, no number is kept that may be the beginning of a card.
+func TestARemarkThatBreaksOffKeepsNoHalfOfASecret(t *testing.T) {
+	t.Parallel()
+	text := "declined by the issuer: 4111111111111111"
+	for name, from := range map[string]string{
+		"longer than MaxBody": answering(t, 422, map[string]string{"Content-Type": "text/plain"}, text),
+		"broken off": wire(t, func(c net.Conn) {
+			received(bufio.NewReader(c))
+			fmt.Fprintf(c, "HTTP/1.1 422 Unprocessable\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(text), text[:len(text)-1])
+		}),
+	} {
+		a := newExecutor(t, Config{BaseURL: from, MaxBody: int64(len(text) - 1)}).Execute(withLimit(t), aCall())
+		if kept := redact.Text(a.Message); a.Class != postadjudication.NotExecuted || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
+			t.Errorf("%s: %+v", name, a)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 func (x *exchange) unanswered(ctx context.Context, err error) postadjudication.Answer {
 	a := postadjudication.Answer{
 		Class: postadjudication.Unknown, Retry: true,
-		Type: TypeNoAnswer, Message: clip(cause(err).Error()),
+		Type: TypeNoAnswer, Message: oneLine(cause(err).Error()),
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -33,7 +33,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) postadjudication.A
 // unsent is the answer when all but the last byte of a request may have left: the
 // service has no whole request to execute.
 func unsent(stale error) postadjudication.Answer {
-	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: clip(stale.Error())}
+	return postadjudication.Answer{Class: postadjudication.NotExecuted, Retry: true, Type: TypeUnsent, Message: oneLine(stale.Error())}
 }
 
 // unconnected reports whether the error is that of a dial.

@@ -1,0 +1,95 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/recourse-dev/recourse/internal/turns"
+)
+
+// ErrTooManyConditions means that a search, an export or a plan with a condition was not
+// begun since as many of the tenant, or of the process, are being worked on. It may be asked
+// again some seconds later.
+var ErrTooManyConditions = fmt.Errorf("postadjudication: too many searches with a condition at once: %d of a tenant and %d of a process are worked on", conditionsOfTenant, conditionsOfProcess)
+
+// How many searches, exports and plans with a condition are worked on at once. Each keeps
+// one page of letters and one program in memory.
+const (
+	conditionsOfTenant  = 2
+	conditionsOfProcess = 16
+)
+
+// exprLimiter bounds the work that conditions make in a process. Evaluations of all of them
+// take turns on half of the processors, so that the other half is left to settlements.
+type exprLimiter struct {
+	turns *turns.Turns
+
+	mu       sync.Mutex
+	active   int
+	byTenant map[string]int
+}
+
+func newExprLimiter() *exprLimiter {
+	return &exprLimiter{turns: turns.OfProcess(), byTenant: map[string]int{}}
+}
+
+// acquire takes a place of a tenant until release is called, once. It returns
+// ErrTooManyConditions when there is none.
+func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.active == conditionsOfProcess || l.byTenant[tenant] == conditionsOfTenant {
+		return nil, ErrTooManyConditions
+	}
+	l.active++
+	l.byTenant[tenant]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.active--
+		if l.byTenant[tenant]--; l.byTenant[tenant] == 0 {
+			delete(l.byTenant, tenant)
+		}
+	}, nil
+}
+
+// limitedCondition is a condition that holds a place in the limiter.
+type limitedCondition struct {
+	*LetterExpr
+	limiter *exprLimiter
+	release func()
+}
+
+// condition takes a place, then compiles the condition. It returns nil for no condition.
+// The caller must call done.
+func (l *exprLimiter) condition(tenant, where string) (*limitedCondition, error) {
+	if where == "" {
+		return nil, nil
+	}
+	release, err := l.acquire(tenant)
+	if err != nil {
+		return nil, err
+	}
+	e, err := ParseLetterExpr(where)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &limitedCondition{e, l, release}, nil
+}
+
+// Meets waits for its turn to evaluate.
+func (c *limitedCondition) Meets(ctx context.Context, letter Letter) (met bool, err error) {
+	if waited := c.limiter.turns.Do(ctx, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
+		return false, waited
+	}
+	return met, err
+}
+
+// done gives the place back. It does nothing for no condition.
+func (c *limitedCondition) done() {
+	if c != nil {
+		c.release()
+	}
+}

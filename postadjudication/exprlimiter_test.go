@@ -1,0 +1,169 @@
+package postadjudication
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/turns"
+)
+
+// heldWriter lets an export begin, and holds it at its first write.
+type heldWriter struct {
+	begun, release chan struct{}
+	once           sync.Once
+}
+
+func (w *heldWriter) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.begun) })
+	<-w.release
+	return len(b), nil
+}
+
+// A tenant has two conditions at once, whatever asks; others have theirs meanwhile, and
+// every one gives its place back.
+func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.causes()
+	ctx := context.Background()
+	ask := map[string]func(tenant string) error{
+		"search": func(tenant string) error {
+			_, err := r.SearchLetters(ctx, tenant, LetterSearch{Where: "held || can_fork", Limit: 10})
+			return err
+		},
+		"export": func(tenant string) error {
+			_, err := r.Export(ctx, tenant, LetterFilter{}, "held || can_fork", CSV, io.Discard)
+			return err
+		},
+		"plan": func(tenant string) error {
+			q := where(BulkHold, "held || can_fork")
+			q.Tenant = tenant
+			_, err := r.PlanBulk(ctx, q)
+			return err
+		},
+	}
+	release := make(chan struct{})
+	ended := make(chan error, conditionsOfTenant)
+	for range conditionsOfTenant {
+		one := &heldWriter{begun: make(chan struct{}), release: release}
+		go func() {
+			_, err := r.Export(ctx, "acme", LetterFilter{}, "true", JSON, one)
+			ended <- err
+		}()
+		<-one.begun
+	}
+	for name, one := range ask {
+		if err := one("acme"); !errors.Is(err, ErrTooManyConditions) {
+			t.Errorf("a third %s: %v", name, err)
+		}
+		if err := one("other"); err != nil {
+			t.Errorf("the %s of another tenant: %v", name, err)
+		}
+	}
+	if _, err := r.Export(ctx, "acme", LetterFilter{}, "", JSON, io.Discard); err != nil {
+		t.Errorf("without a condition: %v", err)
+	}
+	close(release)
+	for range conditionsOfTenant {
+		if err := <-ended; err != nil {
+			t.Errorf("an export that had its place: %v", err)
+		}
+	}
+	wrong := map[string]func() error{
+		"search of a bad condition": func() error {
+			_, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held ==", Limit: 1})
+			return err
+		},
+		"search of a bad cursor": func() error {
+			_, err := r.SearchLetters(ctx, "acme", LetterSearch{Where: "held", Limit: 1, After: "x"})
+			return err
+		},
+		"export of a bad format": func() error { _, err := r.Export(ctx, "acme", LetterFilter{}, "held", "xls", io.Discard); return err },
+		"plan without a reason": func() error {
+			_, err := r.PlanBulk(ctx, BulkRequest{Tenant: "acme", Action: BulkHold, Where: "held"})
+			return err
+		},
+	}
+	for name, one := range wrong {
+		for range conditionsOfTenant + 1 {
+			var refused *FieldError
+			if err := one(); !errors.As(err, &refused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for name, one := range ask {
+		for range conditionsOfTenant + 1 {
+			if err := one("acme"); err != nil {
+				t.Errorf("%s, when all have ended: %v", name, err)
+			}
+		}
+	}
+	if l := r.exprs; l.active != 0 || len(l.byTenant) != 0 {
+		t.Errorf("places are still taken: %d, %v", l.active, l.byTenant)
+	}
+}
+
+func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newExprLimiter()
+	var releases []func()
+	for i := range conditionsOfProcess {
+		release, err := l.acquire(fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := l.acquire("one more"); !errors.Is(err, ErrTooManyConditions) {
+		t.Errorf("%v", err)
+	}
+	releases[0]()
+	if _, err := l.acquire("one more"); err != nil {
+		t.Errorf("when one has ended: %v", err)
+	}
+}
+
+func TestEvaluationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	l := newExprLimiter()
+	c, err := l.condition("acme", "attempts == 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.done()
+	l.turns = turns.New(1)
+	ctx, leave := context.WithCancel(context.Background())
+	if err := l.turns.Do(ctx, func() {
+		leave()
+		if _, err := c.Meets(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
+			t.Errorf("without a turn: %v", err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if met, err := c.Meets(context.Background(), exampleLetter()); err != nil || !met {
+		t.Errorf("%v, %v", met, err)
+	}
+}
+
+func TestAnExportWithAConditionEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.plant(10)
+	var out bytes.Buffer
+	var refused *FieldError
+	if _, err := r.export(context.Background(), "acme", LetterFilter{}, "true", JSONL, &out, -time.Second); !errors.As(err, &refused) || refused.Field != "where" || !strings.Contains(refused.Problem, "Narrow the filter") || out.Len() > 0 {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	if done, err := r.export(context.Background(), "acme", LetterFilter{}, "", JSONL, &out, -time.Second); err != nil || done.Letters != 10 {
+		t.Errorf("without a condition: %+v, %v", done, err)
+	}
+}

@@ -1,0 +1,76 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// slowLookup is an escrow service whose lookups take a while: what they answer was so when
+// they were asked.
+type slowLookup struct {
+	*scriptedEscrow
+	meanwhile func()
+}
+
+func (e *slowLookup) Lookup(ctx context.Context, c Call) Answer {
+	a := e.scriptedEscrow.Lookup(ctx, c)
+	e.meanwhile()
+	return a
+}
+
+// What a lookup by hand answers says nothing of a call that was made while it was asked: the
+// unknown of that one stays, so that the case is not paid both ways.
+func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := &slowLookup{scriptedEscrow: newEscrow(), meanwhile: func() {}}
+	r := newRig(t, func(c *Config) { c.Executor, c.Policy.MaxDelay = e, 24*time.Hour })
+	r.escrow = e.scriptedEscrow
+	r.escrow.script = func(_ context.Context, c Call) Answer {
+		a := noAnswer()
+		if c.Attempt == 1 {
+			if _, err := r.PullBrake(ctx, "acme", DefaultTarget, "user:ada", "looking into it"); err != nil {
+				t.Error(err)
+			}
+			return a
+		}
+		r.escrow.pay(c, c.Amount.Minor)
+		a.RetryAfter = 24 * time.Hour
+		return a
+	}
+	s := r.work().mustSubmit(release(1))
+	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	e.meanwhile = func() {
+		if _, err := r.ReleaseBrake(ctx, "acme", DefaultTarget, "user:ada", "found out"); err != nil {
+			t.Error(err)
+		}
+		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)
+	}
+	kase, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada")
+	if err == nil {
+		t.Errorf("the lookup cleared what it says nothing of: %+v", kase)
+	}
+	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != Unknown {
+		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
+	}
+	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
+		t.Errorf("a cancel of what was paid: %s, %v", st.State, err)
+		r.escrow.script = nil
+		higher := refund(1)
+		higher.Generation = 2
+		t.Logf("the opposite decision: %s", r.mustSubmit(higher).Reply)
+		r.atRest()
+		r.sound()
+		return
+	}
+	e.meanwhile = func() {}
+	if kase, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); err != nil || kase.Progression != settlement.Settled || kase.Runs[0].State != background.Succeeded {
+		t.Errorf("asked again: %+v, %v", kase, err)
+	}
+	r.sound()
+}

@@ -1,0 +1,124 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func (r *rig) breakerRecorded(target string) (of string) {
+	r.t.Helper()
+	if err := r.db.QueryRow(`SELECT coalesce((SELECT breaker FROM recourse.targets WHERE name = $1), '')`, target).Scan(&of); err != nil {
+		r.t.Fatal(err)
+	}
+	return of
+}
+
+// refusesTargets runs a rig that has to refuse, and returns why.
+func (r *rig) refusesTargets() string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := r.Run(ctx)
+	if !errors.Is(err, ErrTargets) {
+		r.t.Fatalf("Run: %v", err)
+	}
+	return err.Error()
+}
+
+// Whoever only looks, or asks the escrow service, changes nothing under those who execute.
+func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, alsoCalled("gold"))
+	if n := r.count(`SELECT count(*) FROM recourse.targets`); n != 0 {
+		t.Errorf("%d targets are recorded by a process that was only opened", n)
+	}
+	if b, err := r.PullBrake(context.Background(), AllTenants, "gold", "ops:kim", "as configured here"); err != nil || b.Target != DefaultTarget {
+		t.Errorf("%+v, %v", b, err)
+	}
+	r.work().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
+}
+
+// A process can't change by whose circuit breaker those go that run.
+func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	_, opt := testkit.Redis(t)
+	e := newEscrow()
+	r := joinRig(t, url, opt, e, calling("gold"), func(c *Config) { c.Worker = "first" }).work()
+	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	if why := joinRig(t, url, opt, e, alsoCalled("gold")).refusesTargets(); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
+		t.Error(why)
+	}
+	if of := r.breakerRecorded("gold"); of != "gold" {
+		t.Errorf("it goes by the circuit breaker of %q", of)
+	}
+	s := r.mustSubmit(to("gold", release(1)))
+	r.until("the first goes on", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	r.stopWork()
+	next := joinRig(t, url, opt, e, alsoCalled("gold")).work()
+	next.untilTrue("it is changed", func() bool { return next.breakerRecorded("gold") == DefaultTarget })
+	next.sound()
+}
+
+// A process claims nothing while its targets go by other circuit breakers than it has for them.
+func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, calling("gold")).work()
+	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	for _, to := range []string{DefaultTarget, "gold"} {
+		if _, err := r.db.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
+			t.Fatal(err)
+		}
+		r.until("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BarredByServers, to != "gold")
+	}
+	r.mustSubmit(to("gold", release(1)))
+	r.atRest()
+	r.sound()
+}
+
+// What is open stays in force when its target becomes another name of an escrow service: until
+// it is released by that name, nobody executes so.
+func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testing.T) {
+	t.Parallel()
+	for name, tenant := range map[string]string{"over all tenants": AllTenants, "of a tenant": "acme"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			url := testkit.Migrated(t)
+			_, opt := testkit.Redis(t)
+			e := newEscrow()
+			before := joinRig(t, url, opt, e, calling("gold"))
+			if b, err := before.PullBrake(ctx, tenant, "gold", "ops:kim", "stop gold"); err != nil || b.Target != "gold" {
+				t.Fatalf("%+v, %v", b, err)
+			}
+			before.mustSubmit(to("gold", release(1)))
+			r := joinRig(t, url, opt, e, alsoCalled("gold"))
+			if why := r.refusesTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "release it") || !strings.Contains(why, tenant) {
+				t.Error(why)
+			}
+			if n := e.totalCalls(); n != 0 {
+				t.Errorf("%d calls", n)
+			}
+			if b, err := r.PullBrake(ctx, tenant, "gold", "ops:lee", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
+				t.Errorf("%+v, %v", b, err)
+			}
+			for b := (Brake{}); b.State != background.BreakerClosed; {
+				var err error
+				if b, err = r.ReleaseBrake(ctx, tenant, "gold", "ops:kim", "go"); err != nil || b.Target != "gold" {
+					t.Fatalf("%+v, %v", b, err)
+				}
+			}
+			r.work().atRest()
+			if of := r.breakerRecorded("gold"); of != DefaultTarget {
+				t.Errorf("it goes by the circuit breaker of %q", of)
+			}
+			r.sound()
+		})
+	}
+}

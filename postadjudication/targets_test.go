@@ -1,0 +1,235 @@
+package postadjudication
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+// anotherEscrow is an escrow service beside the one of a rig, with the same ledger and script.
+type anotherEscrow struct{ *scriptedEscrow }
+
+// calling lets a rig call more escrow services, each an endpoint of its own.
+func calling(names ...string) func(*Config) {
+	return func(c *Config) {
+		for _, name := range names {
+			c.Targets = append(c.Targets, Target{Name: name, Executor: &anotherEscrow{c.Executor.(*scriptedEscrow)}})
+		}
+	}
+}
+
+// alsoCalled gives the escrow service of a rig more names.
+func alsoCalled(names ...string) func(*Config) {
+	return func(c *Config) {
+		for _, name := range names {
+			c.Targets = append(c.Targets, Target{Name: name})
+		}
+	}
+}
+
+func to(target string, a Adjudication) Adjudication {
+	a.Target = target
+	return a
+}
+
+func refusedTarget(err error) bool {
+	var field *FieldError
+	return errors.As(err, &field) && field.Field == "target"
+}
+
+// Only targets that are configured are taken, at every door, and nothing is left of another.
+func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, calling("bank"), alsoCalled("north"))
+	ctx := context.Background()
+	if _, err := r.Submit(ctx, to("elsewhere", release(1))); !refusedTarget(err) || !strings.Contains(err.Error(), `["bank" "escrow" "north"]`) {
+		t.Errorf("Submit: %v", err)
+	}
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.SubmitTx(ctx, tx, to("elsewhere", release(1))); !refusedTarget(err) {
+		t.Errorf("SubmitTx: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), to("elsewhere", release(3)), to("bank", release(4)), to("north", release(5)), to(DefaultTarget, release(6))})
+	for i, err := range errs {
+		if refusedTarget(err) != (i == 1) || err != nil && i != 1 {
+			t.Errorf("adjudication %d of a batch: %v", i, err)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`); n != 4 {
+		t.Errorf("%d cases", n)
+	}
+	r.work().atRest()
+	r.sound()
+}
+
+// One executor has one circuit breaker, so it is given to one target.
+func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
+	t.Parallel()
+	one, other := newEscrow(), newEscrow()
+	for name, of := range map[string][]Target{
+		"the executor of the default": {{"bank", one}},
+		"one executor twice":          {{"bank", other}, {"house", other}},
+		"a name twice":                {{"bank", other}, {"bank", nil}},
+		"the default again":           {{DefaultTarget, other}},
+		"the family":                  {{Family, other}},
+		"no name":                     {{"", other}},
+		"a control character":         {{"a\nb", other}},
+		"a long name":                 {{strings.Repeat("x", 65), other}},
+	} {
+		c := Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none?sslmode=disable", Executor: one, Targets: of}
+		if _, err := Open(context.Background(), c); err == nil || !strings.Contains(err.Error(), "Config.Targets") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a person stopped stays stopped, whatever name a submission uses for it.
+func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, calling("bank"), alsoCalled("north", "south"))
+	ctx := context.Background()
+	b, err := r.PullBrake(ctx, AllTenants, "north", "ops:kim", "stop all")
+	if err != nil || b.Target != DefaultTarget || b.State != background.BreakerOpen {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	var stopped []Submitted
+	for n, name := range []string{DefaultTarget, "north", "south"} {
+		stopped = append(stopped, r.mustSubmit(to(name, release(n))))
+	}
+	r.work()
+	open := r.mustSubmit(to("bank", release(9)))
+	r.until("the other escrow service is called", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, open.Run.String())
+	for _, s := range stopped {
+		st, err := r.Status(ctx, "acme", s.Run)
+		if err != nil || st.State != background.Pending || st.WaitsFor != WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != DefaultTarget {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	if n := r.escrow.totalCalls(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	for range 2 { // half-open, and closed
+		if _, err := r.ReleaseBrake(ctx, AllTenants, "south", "ops:kim", "go"); err != nil && !errors.Is(err, ErrBrakeReleased) {
+			t.Fatal(err)
+		}
+	}
+	r.atRest()
+	found, err := r.BrakeHistory(ctx, AllTenants, "north", 0, 10)
+	if err != nil || len(found) < 2 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	r.sound()
+}
+
+// An escrow service that fails has one breaker, which opens as soon as if it had one name.
+func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
+	t.Parallel()
+	names := []string{DefaultTarget, "north", "south", "east", "west"}
+	r := newRig(t, alsoCalled(names[1:]...), func(c *Config) { c.Brake, c.Slots = BrakeRule{}, 1 })
+	r.escrow.script = func(context.Context, Call) Answer { return busy429() }
+	for n, name := range names { // in a row of five new cases, no name fails twice
+		r.mustSubmit(to(name, release(n)))
+	}
+	r.work()
+	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.brakes WHERE state <> 'closed')`)
+	if n := r.count(`SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND target <> $1`, DefaultTarget); n != 0 {
+		t.Errorf("%d breakers of other names", n)
+	}
+	late := r.mustSubmit(to("north", release(100)))
+	if st, err := r.Status(context.Background(), "acme", late.Run); err != nil || st.WaitsFor != WaitsForBreaker {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// A run whose target is configured no more waits, says for what, and can be cancelled; what was
+// accepted stays accepted, and goes on once a process calls the target again.
+func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := testkit.Migrated(t)
+	server, opt := testkit.Redis(t)
+	e := newEscrow()
+	before := joinRig(t, url, opt, e, calling("bank"))
+	kept, dropped := before.mustSubmit(to("bank", release(1))), before.mustSubmit(to("bank", release(2)))
+	r := joinRig(t, url, opt, e, func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	other := r.mustSubmit(release(3))
+	r.until("another run is executed", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, other.Run.String())
+	r.untilTrue("it waits for its escrow service", func() bool {
+		st, err := r.Status(ctx, "acme", kept.Run)
+		return err == nil && st.State == background.Pending && st.WaitsFor == WaitsForTarget && strings.Contains(st.WaitsBecause, "bank")
+	})
+	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Runs: 2}}) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if again := r.mustSubmit(to("bank", release(1))); again.Reply != Deduplicated || again.Run != kept.Run {
+		t.Errorf("submitted again: %+v", again)
+	}
+	higher := to("bank", release(1))
+	higher.Generation = 2
+	if _, err := r.Submit(ctx, higher); !refusedTarget(err) {
+		t.Errorf("a higher generation: %v", err)
+	}
+	if _, err := r.Cancel(ctx, "acme", dropped.Run, "user:ada", "its bank is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.totalCalls(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	joinRig(t, url, opt, e, calling("bank"), func(c *Config) { c.Sweep = 50 * time.Millisecond }).work()
+	r.stopWork()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
+	defer client.Close()
+	if err := client.FlushAll(ctx).Err(); err != nil { // else the notification that was put off comes within a minute
+		t.Fatal(err)
+	}
+	r.atRest()
+	if st, err := r.Status(ctx, "acme", kept.Run); err != nil || st.State != background.Succeeded {
+		t.Errorf("%+v, %v", st, err)
+	}
+	r.sound()
+}
+
+// A letter of unknown outcome is not asked about at another escrow service.
+func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := testkit.Migrated(t)
+	_, opt := testkit.Redis(t)
+	e := newEscrow()
+	e.script = func(context.Context, Call) Answer { return noAnswer() }
+	e.lookup = func(Call) Answer { return cantTell }
+	before := joinRig(t, url, opt, e, calling("bank"), func(c *Config) { c.Policy.MaxRetryAttempts = 1 }).work()
+	s := before.mustSubmit(to("bank", release(1)))
+	before.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	before.stopWork()
+	r := joinRig(t, url, opt, e, asking).work()
+	other := r.mustSubmit(release(2))
+	r.until("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
+	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
+		t.Error("it was asked about")
+	}
+	if _, err := r.ReconcileByLookup(ctx, "acme", s.Run, "user:ada"); !errors.Is(err, ErrTargetUnknown) {
+		t.Errorf("by hand: %v", err)
+	}
+	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	f := Finding{Actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: NotExecuted, CallOutstanding: true}
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
+		t.Errorf("a finding: %v", err)
+	}
+}

@@ -1,0 +1,235 @@
+package postadjudication
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+)
+
+// accepted enters an adjudication as a version did that looked for no secrets. Its payload is in
+// canonical form.
+func (r *rig) accepted(a Adjudication) Submitted {
+	r.t.Helper()
+	payload := json.RawMessage("{}")
+	if a.Payload != nil {
+		payload = a.Payload
+	}
+	request, err := a.request(payload)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ad := admission{
+		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
+		queue: r.manager.Queue(Family, a.RetryKey()), policy: r.policy, request: request, digest: a.content(payload), at: r.now(),
+	}
+	out, err := r.submit(r.t.Context(), ad.submission(), nil)
+	if err != nil || out.Reply != Created {
+		r.t.Fatalf("%+v, %v", out, err)
+	}
+	return out
+}
+
+// refusedFor checks that an input is refused by a field, whose value is not repeated.
+func (r *rig) refusedFor(err error, field string) {
+	r.t.Helper()
+	var bad *FieldError
+	if !errors.As(err, &bad) || bad.Field != field || strings.Contains(err.Error(), "4111") {
+		r.t.Errorf("%s: %v", field, err)
+	}
+}
+
+// again hands an adjudication over in both ways, which answer the same.
+func (r *rig) again(a Adjudication) (Submitted, error) {
+	r.t.Helper()
+	tx, err := r.db.Begin()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	inTx, txErr := r.SubmitTx(r.t.Context(), tx, a)
+	if err := tx.Commit(); err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := r.Submit(r.t.Context(), a)
+	if out.Reply != inTx.Reply || out.Run != inTx.Run || (err == nil) != (txErr == nil) {
+		r.t.Errorf("%+v, %v; in a transaction %+v, %v", out, err, inTx, txErr)
+	}
+	return out, err
+}
+
+// An adjudication that was accepted before its secret, or its character of format, was refused is
+// answered as accepted. Another one of its transaction is refused.
+func TestAnAdjudicationAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, alsoCalled("bank "+plantedCard))
+	unsafe := map[string]func(*Adjudication){
+		"tenant":                 func(a *Adjudication) { a.Tenant = plantedCard },
+		"transaction_receipt_id": func(a *Adjudication) { a.TransactionReceiptID = plantedCard },
+		"submission_receipt_id":  func(a *Adjudication) { a.SubmissionReceiptID = plantedCard },
+		"adjudication_id":        func(a *Adjudication) { a.AdjudicationID = plantedCard },
+		"escrow_reference":       func(a *Adjudication) { a.EscrowReference = plantedCard },
+		"target":                 func(a *Adjudication) { a.Target = "bank " + plantedCard },
+		"actor":                  func(a *Adjudication) { a.Actor = "user:ada\u202e" },
+		"payload.note":           func(a *Adjudication) { a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`) },
+	}
+	var accepted []Submitted
+	var sent []Adjudication
+	n := 0
+	for _, set := range unsafe {
+		a := release(n)
+		n++
+		set(&a)
+		accepted, sent = append(accepted, r.accepted(a)), append(sent, a)
+	}
+	answered := func(want Reply) {
+		t.Helper()
+		for i, a := range sent {
+			if got, err := r.again(a); err != nil || got.Reply != want || got.Run != accepted[i].Run {
+				t.Errorf("%+v: %+v, %v, want %s", a, got, err, want)
+			}
+		}
+	}
+	answered(Deduplicated)
+	r.work().atRest()
+	answered(AlreadyExecuted)
+	before := r.count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`)
+	for field, set := range unsafe {
+		other, higher, unknown := release(0), release(0), release(1000)
+		for _, a := range []*Adjudication{&other, &higher, &unknown} {
+			set(a)
+		}
+		other.Amount = euros(1)
+		higher.Generation = 2
+		for _, a := range []Adjudication{other, higher, unknown} {
+			_, err := r.again(a)
+			r.refusedFor(err, field)
+		}
+	}
+	if after := r.count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`); after != before {
+		t.Errorf("%d receipts and runs become %d", before, after)
+	}
+	malformed := sent[0]
+	malformed.Payload = json.RawMessage(`{"` + strings.ReplaceAll(plantedCard, " ", "") + `":1e400}`)
+	_, err := r.again(malformed)
+	r.refusedFor(err, "payload")
+	r.sound()
+}
+
+// The letter of such an adjudication is named, its cancellation, and the run of a lower generation.
+func TestALetterOfAnAdjudicationWithASecretIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.escrow.script = func(context.Context, Call) Answer { return refused() }
+	secret := func(n int) Adjudication {
+		a := release(n)
+		a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`)
+		return a
+	}
+	gone := r.accepted(secret(2))
+	if _, err := r.Cancel(t.Context(), "acme", gone.Run, "user:ada", "a fraud"); err != nil {
+		t.Fatal(err)
+	}
+	r.work()
+	letter := r.accepted(secret(1))
+	r.until("dead", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, letter.Run.String())
+	if got, err := r.again(secret(1)); err != nil || got.Reply != DeadLettered || got.Run != letter.Run {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := r.again(secret(2)); err != nil || got.Reply != Cancelled || got.Actor != "user:ada" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	higher := release(1)
+	higher.Generation = 2
+	r.mustSubmit(higher)
+	if got, err := r.again(secret(1)); err != nil || got.Reply != Superseded || got.Run != letter.Run {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r.atRest()
+	r.sound()
+}
+
+// A task is answered by its retry key, whatever it holds.
+func TestATaskAcceptedWithASecretIsNotDeniedLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) {
+		c.Families = []Plain{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: NotExecuted, Failure: &background.Failure{Type: "mail.refused"}}
+		}}}
+	})
+	tasks := map[string]Task{
+		"tenant":        {Tenant: plantedCard, RetryKey: "k"},
+		"retry_key":     {Tenant: "acme", RetryKey: plantedCard},
+		"actor":         {Tenant: "acme", RetryKey: "a", Actor: "user:\u200b"},
+		"payload.token": {Tenant: "acme", RetryKey: "p", Payload: json.RawMessage(`{"token":"4111x7Qa"}`)},
+	}
+	runs := map[string]Submitted{}
+	for field, task := range tasks {
+		task.Family = "mails"
+		tasks[field] = task
+		_, err := r.SubmitTask(t.Context(), task)
+		r.refusedFor(err, field)
+		if runs[field], err = r.submit(t.Context(), r.taskSubmission(t.Context(), r.plain["mails"], task), nil); err != nil || runs[field].Reply != Created {
+			t.Fatalf("%+v, %v", runs[field], err)
+		}
+	}
+	answered := func(want Reply) {
+		t.Helper()
+		for field, task := range tasks {
+			if got, err := r.SubmitTask(t.Context(), task); err != nil || got.Reply != want || got.Run != runs[field].Run {
+				t.Errorf("%s: %+v, %v, want %s", field, got, err, want)
+			}
+		}
+	}
+	answered(Deduplicated)
+	r.work().atRest()
+	answered(DeadLettered)
+	for field, task := range tasks {
+		task.RetryKey += " 4111"
+		task.Payload = json.RawMessage(`{"token":"4111x7Qa"}`)
+		if _, err := r.SubmitTask(t.Context(), task); err == nil {
+			t.Errorf("%s: another task was taken", field)
+		}
+	}
+	r.sound()
+}
+
+// A request that was entered under a key that holds a secret keeps its answer.
+func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	same := sha256.Sum256([]byte("a request"))
+	for _, key := range []string{plantedCard, "k\u202e" + "4111"} {
+		_, _, err := r.BeginRequest(t.Context(), "acme", key, same)
+		r.refusedFor(err, "Idempotency-Key")
+		entry := postgres.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.now()}
+		if _, begun, err := r.journal.BeginRequest(t.Context(), entry, entry.Began.Add(-requestPatience), entry.Began.Add(-RequestsKept)); err != nil || !begun {
+			t.Fatal(begun, err)
+		}
+		if _, _, err := r.BeginRequest(t.Context(), "acme", key, same); !errors.Is(err, ErrRequestBusy) {
+			t.Errorf("not answered yet: %v", err)
+		}
+		if err := r.journal.AnswerRequest(t.Context(), entry, postgres.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
+			t.Fatal(err)
+		}
+		if before, _, err := r.BeginRequest(t.Context(), "acme", key, same); err != nil || before == nil || string(before.Body) != "paid" {
+			t.Errorf("%+v, %v", before, err)
+		}
+		if _, _, err := r.BeginRequest(t.Context(), "acme", key, [32]byte{1}); !errors.Is(err, ErrRequestMismatch) {
+			t.Errorf("another request: %v", err)
+		}
+		_, _, err = r.BeginRequest(t.Context(), "zenith", key, same)
+		r.refusedFor(err, "Idempotency-Key")
+		if _, err := r.db.Exec(`UPDATE recourse.requests SET began = began - interval '25 hours'`); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = r.BeginRequest(t.Context(), "acme", key, same)
+		r.refusedFor(err, "Idempotency-Key")
+	}
+}
