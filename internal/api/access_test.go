@@ -96,7 +96,7 @@ func TestEveryRoleOfEveryOperation(t *testing.T) {
 			t.Errorf("no operation asks for %s", a)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'auditor@acme' AND body LIKE '%"asked_for":"fork"%' AND body LIKE '%"refused_by":"role_missing"%'`); n == 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:auditor@acme' AND body LIKE '%"asked_for":"fork"%' AND body LIKE '%"refused_by":"role_missing"%'`); n == 0 {
 		t.Error("no receipt says that the auditor was refused a fork")
 	}
 	audit, err := r.main.Service.Audit(t.Context(), "acme")
@@ -167,7 +167,7 @@ func TestARefusalAboutARunIsToldInItsCase(t *testing.T) {
 		t.Fatalf("%v", told)
 	}
 	first := told[1].(map[string]any)
-	if first["subtype"] != "refused" || first["actor"] != "submitter@acme" || first["run_id"] != run || first["payload"].(map[string]any)["asked_for"] != "fork" {
+	if first["subtype"] != "refused" || first["actor"] != "user:submitter@acme" || first["run_id"] != run || first["payload"].(map[string]any)["asked_for"] != "fork" {
 		t.Errorf("%v", first)
 	}
 	if told[2].(map[string]any)["payload"].(map[string]any)["asked_for"] != "receipts" {
@@ -195,6 +195,10 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	}
 	if n := len(r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other").is(http.StatusOK)["brakes"].([]any)); n != 0 {
 		t.Errorf("another tenant has %d", n)
+	}
+	r.ask("", http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`, api.TenantHeader, "acme").refused(http.StatusForbidden, "key_needed", "")
+	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE principal = 'user:ada'`); n != 0 {
+		t.Errorf("%d keys made without one", n)
 	}
 	// A page in a browser is not meant: neither under a name of its own nor across origins.
 	r.ask("", http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
@@ -250,12 +254,17 @@ func TestAsynqmonAsksForAKey(t *testing.T) {
 	if !strings.Contains(strings.Join(no.header.Values("WWW-Authenticate"), " "), "Basic") {
 		t.Errorf("%v", no.header)
 	}
-	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/asynqmon/api/queues", "").refused(http.StatusForbidden, "role_missing", "")
-	if a := r.ask(r.key("acme", access.Operator), http.MethodGet, "/asynqmon", ""); a.status != http.StatusOK || !strings.Contains(a.text, "<html") {
+	r.ask(r.key("acme", access.Submitter), http.MethodGet, "/asynqmon", "").refused(http.StatusForbidden, "role_missing", "")
+	for _, role := range access.Roles() {
+		r.ask(r.key("acme", role), http.MethodGet, "/asynqmon/api/queues", "").refused(http.StatusForbidden, "role_missing", "")
+	}
+	platform := r.key("acme", access.Platform)
+	r.ask(platform, http.MethodGet, "/api/v1/brakes", "").refused(http.StatusForbidden, "role_missing", "")
+	if a := r.ask(platform, http.MethodGet, "/asynqmon", ""); a.status != http.StatusOK || !strings.Contains(a.text, "<html") {
 		t.Errorf("%d %.100s", a.status, a.text)
 	}
 	req := r.request(t.Context(), "", http.MethodGet, "/asynqmon", "")
-	req.SetBasicAuth("anybody", r.key("acme", access.Auditor))
+	req.SetBasicAuth("anybody", platform)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

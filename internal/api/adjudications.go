@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/turns"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -75,6 +74,9 @@ type submitInput struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
+// batchInput has no body for huma: see itemsOf.
+type batchInput struct{}
+
 type submitOutput struct {
 	Status   int
 	Location string `header:"Location"`
@@ -90,11 +92,11 @@ func (a *API) adjudicationOperations(h huma.API) {
 		description: "201 when it is new, 200 when it was accepted before and is being executed, was executed, or was superseded; 409 with the reply as code and the run in its way when it contradicts what is known, is at a dead letter or was cancelled. It is safe to repeat.",
 	}, a.submit)
 	register(a, h, operation{
-		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true, raw: true,
+		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, body: batchBody, repeats: true, raw: true, list: true,
 		summary:     "Hand over up to 1000 adjudications",
-		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat.",
+		description: "Each is judged alone and answered in its place; those of one transaction are taken in their order. It is safe to repeat. An item is at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are worked on.",
 	}, a.submitBatch)
-	// huma knows the bodies as bytes: what they are is said here.
+	// huma knows the bodies as bytes or not at all: what they are is said here.
 	bodyIs[Adjudication](h, "/adjudications")
 	bodyIs[batch](h, "/adjudications/batch")
 	answers := h.OpenAPI().Paths[Prefix+"/adjudications"].Post.Responses
@@ -165,18 +167,17 @@ var replyWords = map[postadjudication.Reply]string{
 	postadjudication.Busy:             "another transaction holds the case or its escrow: ask again",
 }
 
-func (a *API) submitBatch(ctx context.Context, c Caller, in *submitInput) (*batchOutput, error) {
-	texts, err := split(in.RawBody)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
+	texts := itemsOf(ctx)
 	items := make([]Item, len(texts))
 	var good []postadjudication.Adjudication
 	var at []int
 	for i, text := range texts {
-		adjudication, problem := readAdjudication(text, c)
-		if problem != nil {
-			items[i].Problem = problem
+		var adjudication postadjudication.Adjudication
+		if err := turns.OfProcess().Do(ctx, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
+			return nil, err
+		}
+		if items[i].Problem != nil {
 			continue
 		}
 		good, at = append(good, adjudication), append(at, i)
@@ -206,25 +207,4 @@ func (a *API) fill(ctx context.Context, item *Item, s postadjudication.Submitted
 	if !item.Accepted {
 		item.Problem = declined(s)
 	}
-}
-
-// split takes the list of a batch apart, without looking into its items.
-func split(body []byte) ([]json.RawMessage, error) {
-	var b struct {
-		Adjudications []json.RawMessage `json:"adjudications"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&b); err != nil {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be read").with("", "must be an object with one list, adjudications")
-	}
-	if n := len(b.Adjudications); n < 1 || n > mostAtOnce {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with("adjudications", fmt.Sprintf("must hold 1 to %d, holds %d", mostAtOnce, n))
-	}
-	for i, text := range b.Adjudications {
-		if len(text) > itemBody {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with(fmt.Sprintf("adjudications[%d]", i), fmt.Sprintf("is over %d bytes", itemBody))
-		}
-	}
-	return b.Adjudications, nil
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -31,24 +33,32 @@ type Config struct {
 	Open    *Open            // nil: a key is always needed
 	Log     *zap.Logger      // none when nil
 	Now     func() time.Time // time.Now when nil
+
+	RequestLevel zapcore.Level     // at which each request is logged
+	OnRefusal    func(code string) // of each request that is refused for who asks (401, 403, 429); it must not block; nil: nobody is told
 }
 
 // API serves /api/v1. It is safe for concurrent use.
 type API struct {
-	service *postadjudication.Service
-	open    *Open
-	log     *zap.Logger
-	now     func() time.Time
-	keys    *access.Keyring
-	failed  *failures // to show a key
-	refused *failures // by the table
+	service   *postadjudication.Service
+	open      *Open
+	log       *zap.Logger
+	now       func() time.Time
+	keys      *access.Keyring
+	failed    *failures // to show a key
+	refused   *failures // by keys, wherever that leaves a receipt
+	ends      keyEnds
+	access    *accessLog
+	onRefusal func(code string)
 
 	mux         *http.ServeMux
 	description *huma.OpenAPI
 	actions     map[string]access.Action // of each operation, by its id
-	streams     chan struct{}            // room for them
+	streams     *shares                  // streams and long polls that are open
+	batches     *shares                  // bytes of batches that are worked on
 	ctx         context.Context          // ends with Stop
 	stop        context.CancelFunc
+	watching    sync.WaitGroup
 	handler     http.Handler
 }
 
@@ -62,8 +72,13 @@ func New(c Config) (*API, error) {
 	}
 	a := &API{
 		service: c.Service, open: c.Open, log: c.Log, now: c.Now, mux: http.NewServeMux(), actions: map[string]access.Action{},
-		streams: make(chan struct{}, mostStreams),
+		ends:    keyEnds{by: map[string]keyEnding{}},
+		streams: newShares(mostStreams, streamsOfTenant, streamsOfKey), batches: newShares(batchesOfProcess, batchesOfTenant, 0),
 	}
+	if a.onRefusal = c.OnRefusal; a.onRefusal == nil {
+		a.onRefusal = func(string) {}
+	}
+	a.access = &accessLog{log: c.Log.Named(AccessLogger), level: c.RequestLevel, by: map[string]*failing{}}
 	var err error
 	if a.keys, err = access.NewKeyring(c.Service.KeyStore(), c.Now, func(err error) { c.Log.Warn("the use of a key was not noted", zap.Error(err)) }); err != nil {
 		return nil, err
@@ -85,11 +100,15 @@ func New(c Config) (*API, error) {
 		a.say(w, newProblem(http.StatusForbidden, "cross_origin", "a page of another origin may not change anything here"))
 	}))
 	a.handler = foreign.Handler(http.HandlerFunc(a.serve))
+	a.watching.Go(func() { a.access.watch(a.ctx) })
 	return a, nil
 }
 
 // Stop ends the streams and the waiting, so that the server can shut down.
-func (a *API) Stop() { a.stop() }
+func (a *API) Stop() {
+	a.stop()
+	a.watching.Wait()
+}
 
 // ServeHTTP answers everything under Prefix.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -103,6 +122,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler)
 	}()
+	w, logged := a.access.record(w, r)
+	defer logged()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	a.handler.ServeHTTP(w, r)
@@ -114,6 +135,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c, err := a.admit(r)
+	a.admitted(w, c)
 	if err != nil {
 		a.say(w, err)
 		return
@@ -124,7 +146,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		a.say(w, noSuch(handler, r))
 		return
 	}
-	a.mux.ServeHTTP(w, r.WithContext(withCaller(r.Context(), c)))
+	a.mux.ServeHTTP(w, r.WithContext(a.withCaller(r.Context(), c)))
 }
 
 // noSuch tells a path that is not there from a method that it does not have, as the

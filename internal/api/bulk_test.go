@@ -39,7 +39,7 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 		plan(body).refused(http.StatusUnprocessableEntity, "invalid", field)
 	}
 	made := plan(`{"action":"fork","reason":"the account is open again","filter":{"error_type":"http.refused"}}`).is(http.StatusCreated)
-	if made["state"] != "planned" || made["items"] != 2.0 || made["ready"] != 2.0 || made["money"].(map[string]any)["USD"] != 2000.0 || made["actor"] != "operator@acme" {
+	if made["state"] != "planned" || made["items"] != 2.0 || made["ready"] != 2.0 || made["money"].(map[string]any)["USD"] != 2000.0 || made["actor"] != "user:operator@acme" {
 		t.Fatalf("%v", made)
 	}
 	path, hash := "/api/v1/bulk/"+made["id"].(string), made["hash"].(string)
@@ -56,7 +56,7 @@ func TestAPlanIsLookedAtThenRunByAnotherAndDoneOnce(t *testing.T) {
 	}
 	// Somebody else is faster with one of them.
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+second+"/fork", `{"reason":"mine"}`).is(http.StatusCreated)
-	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "approver@acme" {
+	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", b)
 	}
 	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, made["id"])
@@ -106,7 +106,7 @@ func TestAPlanMayCarryACondition(t *testing.T) {
 		t.Errorf("%v", other)
 	}
 	items := r.ask(operator, http.MethodGet, "/api/v1/bulk/"+made["id"].(string)+"/items", "").is(http.StatusOK)["items"].([]any)
-	if len(items) != 1 || items[0].(map[string]any)["run_id"] != second {
+	if len(items) != 1 || items[0].(map[string]any)["run_id"] != second || items[0].(map[string]any)["subject"] != "txr_2" {
 		t.Errorf("%v", items)
 	}
 	if undecided := plan("1 / (attempts - 1) > 0"); undecided["items"] != 0.0 || undecided["undecided"] != 2.0 {
@@ -120,7 +120,7 @@ func TestAPlanThatWasCancelledDoesNotRun(t *testing.T) {
 	run := r.letter("acme", 1, `"refused"`)
 	made := r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/bulk", `{"action":"hold","reason":"in court","all":true}`).is(http.StatusCreated)
 	path := "/api/v1/bulk/" + made["id"].(string)
-	if b := r.ask(r.key("acme", access.Approver), http.MethodPost, path+"/cancel", `{"reason":"settled"}`).is(http.StatusOK); b["state"] != "cancelled" || b["changed_by"] != "approver@acme" {
+	if b := r.ask(r.key("acme", access.Approver), http.MethodPost, path+"/cancel", `{"reason":"settled"}`).is(http.StatusOK); b["state"] != "cancelled" || b["changed_by"] != "user:approver@acme" {
 		t.Errorf("%v", b)
 	}
 	r.ask(r.key("acme", access.Approver), http.MethodPost, path+"/run", `{"hash":"`+made["hash"].(string)+`"}`).refused(http.StatusConflict, "bulk_state", "")

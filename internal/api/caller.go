@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,13 +24,29 @@ type Caller struct {
 	request   string     // what is asked for, as the log names it
 }
 
-// requested names a request. The query stays out: it is the caller's.
-func requested(r *http.Request) string { return r.Method + " " + r.URL.Path }
+// longestRequest is how much of the name of a request is read, in bytes. A longer name keeps at least half of that.
+const longestRequest = 2 << 10
+
+// requested names a request as the log may: what looks like a secret is redacted. The query stays out: it is the
+// caller's.
+func requested(r *http.Request) string {
+	text := r.Method + " " + r.URL.Path
+	if len(text) > longestRequest {
+		text = redact.Halved(text[:longestRequest]) + redact.CutMark
+	}
+	return redact.Text(text)
+}
 
 type callerKey struct{}
 
-func withCaller(ctx context.Context, c Caller) context.Context {
-	ctx = postadjudication.WithCaller(ctx, postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""})
+// withCaller gives a context that carries who asks. The refusals of a key are counted
+// together, whether the API or the library refuses.
+func (a *API) withCaller(ctx context.Context, c Caller) context.Context {
+	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
+	if c.Key != "" {
+		known.Refused = func() time.Duration { return time.Duration(a.refusedOnce(c)) * time.Second }
+	}
+	ctx = postadjudication.WithCaller(ctx, known)
 	return context.WithValue(ctx, callerKey{}, c)
 }
 

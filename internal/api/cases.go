@@ -39,7 +39,7 @@ type freeInput struct {
 		States      []string `json:"states,omitempty" doc:"Cases that stand at any of these" enum:"review-needed,partially-settled,dispute-ready"`
 		Transaction string   `json:"transaction_receipt_id,omitempty" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
 		All         bool     `json:"all,omitempty" doc:"All that have something reserved: in the place of the others"`
-		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"At most so many cases, the oldest; absent: all, of which there may be 1000"`
+		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"At most so many cases that can be freed, the oldest; absent: all, of which there may be 1000"`
 		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipts"`
 		Reference   string   `json:"reference" minLength:"1" maxLength:"255" doc:"Where it can be checked that nothing will be paid for them"`
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"reflect"
 
@@ -58,6 +59,7 @@ func (a *API) describe() error {
 	a.eventOperations(h)
 	a.keyOperations(h)
 	a.peopleOperations(h)
+	describeKeyEnds(a.description)
 	text, err := a.Description()
 	if err != nil {
 		return err
@@ -85,6 +87,7 @@ type operation struct {
 	repeats                                bool  // safe to repeat without an Idempotency-Key
 	secret                                 bool  // its answer holds what is not kept
 	raw                                    bool  // reads its body itself
+	list                                   bool  // its body is a list that is read item by item, see itemsOf
 	planned                                bool  // may be planned only, for somebody else to let run
 }
 
@@ -119,7 +122,11 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	a.actions[o.id] = o.action
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, callerOf(ctx), in)
-		return out, a.refuse(ctx, o.unreached(), err)
+		err = a.refuse(ctx, o.unreached(), err)
+		if p := (*Problem)(nil); errors.As(err, &p) {
+			a.refusedAtDoor(p)
+		}
+		return out, err
 	})
 }
 

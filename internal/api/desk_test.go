@@ -53,7 +53,7 @@ func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
 	if done := r.ask(approver, http.MethodPost, "/api/v1/dead-letters/clear", `{"family":"settlement","reason":"the end","confirm":"settlement"}`).is(http.StatusOK); done["letters"] != 1.0 {
 		t.Errorf("%v", done)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE tenant = 'acme' AND actor = 'approver@acme' AND subtype IN ('purged', 'hold-placed')`); n != 3 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE tenant = 'acme' AND actor = 'user:approver@acme' AND subtype IN ('purged', 'hold-placed')`); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
 	if n := r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1/dead-letters/count", "").is(http.StatusOK); n["total"] != 1.0 {

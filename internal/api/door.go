@@ -16,14 +16,21 @@ import (
 // TenantHeader names the tenant where no key does.
 const TenantHeader = "Recourse-Tenant"
 
-// admit tells who asks. It is a *Problem for whoever may not.
+// admit tells who asks. It is a *Problem for whoever may not; the caller is told with it
+// when a key opened.
 //
 //	401 key_missing    no Authorization: Bearer rck_...
 //	401 key_invalid    no key opens with it
 //	401 key_expired    only told to who knows the secret, as key_revoked is
 //	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
 //	429 too_many_failures
+//	400 header_doubled
 func (a *API) admit(r *http.Request) (Caller, error) {
+	for _, name := range []string{"Authorization", TenantHeader} {
+		if len(r.Header.Values(name)) > 1 {
+			return Caller{}, newProblem(http.StatusBadRequest, "header_doubled", "%s is given twice", name)
+		}
+	}
 	token := bearer(r)
 	if token == "" && a.open != nil {
 		return a.local(r)
@@ -40,7 +47,7 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	case errors.Is(err, access.ErrRevoked):
 		return Caller{}, a.unknown(r, "key_revoked", "the access key was revoked")
 	case err != nil:
-		return Caller{}, a.refuse(withCaller(r.Context(), Caller{request: requested(r)}), notBegun, err)
+		return Caller{}, a.refuse(a.withCaller(r.Context(), Caller{request: requested(r)}), notBegun, err)
 	}
 	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, until: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
@@ -48,7 +55,7 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 		if err == nil {
 			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key is of another tenant; leave %s out", TenantHeader)
 		}
-		return Caller{}, err
+		return c, err
 	}
 	return c, nil
 }
@@ -56,7 +63,7 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 // local admits whoever is on this machine. A page in a browser of this machine is not
 // meant by that: the name that it was asked for must be the machine's own.
 func (a *API) local(r *http.Request) (Caller, error) {
-	if !loopbackName(r.Host) {
+	if !LoopbackName(r.Host) {
 		return Caller{}, newProblem(http.StatusForbidden, "host_unknown", "without a key this is answered under the names of loopback only")
 	}
 	tenant := r.Header.Get(TenantHeader)
@@ -69,7 +76,8 @@ func (a *API) local(r *http.Request) (Caller, error) {
 	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
 }
 
-func loopbackName(hostport string) bool {
+// LoopbackName reports whether a Host header names this machine itself.
+func LoopbackName(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.Trim(hostport, "[]")
@@ -80,6 +88,7 @@ func loopbackName(hostport string) bool {
 
 // unknown counts the failure of whoever shows no good key.
 func (a *API) unknown(r *http.Request, code, detail string) error {
+	a.access.failed(r, bearer(r), code)
 	if wait := a.failed.one(address(r)); wait > 0 {
 		return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").after(wait)
 	}
@@ -119,8 +128,8 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 // tell leaves the receipt of a refusal. It is a *Problem when there were too many: then
 // that is the refusal, and leaves none.
 func (a *API) tell(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
-	if wait := a.refused.one(c.Tenant + " " + c.Key); wait > 0 {
-		return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
+	if wait := a.refusedOnce(c); wait > 0 {
+		return refusedTooOften(wait)
 	}
 	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
 	if err := a.service.NoteRefusal(ctx, refusal); err != nil {
@@ -129,10 +138,20 @@ func (a *API) tell(ctx context.Context, c Caller, refusal postadjudication.Acces
 	return nil
 }
 
+// refusedOnce counts a refusal of a key. It gives the seconds to wait when there were too many.
+func (a *API) refusedOnce(c Caller) int { return a.refused.one(c.Tenant + " " + c.Key) }
+
+func refusedTooOften(wait int) *Problem {
+	return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").after(wait)
+}
+
 // Guard lets only those pass to a handler who may do an action.
 func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w, logged := a.access.record(w, r)
+		defer logged()
 		c, err := a.admitViewer(r)
+		a.admitted(w, c)
 		if err == nil {
 			err = a.authorize(r, c, action)
 		}
@@ -144,14 +163,14 @@ func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
 			a.say(w, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(withCaller(r.Context(), c)))
+		next.ServeHTTP(w, r.WithContext(a.withCaller(r.Context(), c)))
 	})
 }
 
 // admitViewer admits to what belongs to no tenant, so that none need be named.
 func (a *API) admitViewer(r *http.Request) (Caller, error) {
-	if bearer(r) == "" && a.open != nil && loopbackName(r.Host) {
-		return Caller{Principal: Local, Roles: access.Roles()}, nil
+	if bearer(r) == "" && a.open != nil && LoopbackName(r.Host) {
+		return Caller{Principal: Local, Roles: append(access.Roles(), access.Platform)}, nil
 	}
 	return a.admit(r)
 }

@@ -2,24 +2,32 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/receipts"
 )
+
+// answerPatience is how long a reader may take for an answer; streams set their own.
+const answerPatience = 30 * time.Second
 
 // Handle takes an operation of huma's in, behind the entry: role, size, JSON and
 // Idempotency-Key, in this order.
 func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	o := op.Metadata["operation"].(operation) // register puts it there
 	a.mux.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
+		w = &timed{ResponseWriter: w}
 		c := callerOf(r.Context())
 		if err := a.authorize(r, c, o.action); err != nil {
 			a.say(w, err)
@@ -29,8 +37,12 @@ func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 			a.say(w, err)
 			return
 		}
+		if o.list {
+			a.withItems(w, r, c, func(r *http.Request) { next(humago.NewContext(op, r, w)) })
+			return
+		}
 		do := func(w http.ResponseWriter) { next(humago.NewContext(op, r, w)) }
-		if r.Method == http.MethodGet {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			do(w)
 			return
 		}
@@ -48,34 +60,89 @@ func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	})
 }
 
+// timed begins the time that a reader has for an answer with the answer: what took long to do
+// is told all the same.
+type timed struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *timed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *timed) WriteHeader(status int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *timed) Write(b []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *timed) begin() {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	// A writer without deadlines has none to move.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerPatience))
+}
+
 // readBody reads the whole of a body, which is one JSON object or nothing.
 func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, error) {
 	most := o.body
 	if most == 0 {
 		most = smallBody
 	}
-	if given := r.Header.Get("Content-Type"); given != "" {
-		if kind, _, err := mime.ParseMediaType(given); err != nil || kind != "application/json" {
-			return nil, newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "send application/json (curl: --json)")
-		}
+	if err := checkType(r); err != nil {
+		return nil, err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body is over %d bytes", most)
-	case err != nil:
-		return nil, newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
-	case len(body) == 0:
+	if err != nil {
+		return nil, unreadBody(err, most)
+	}
+	if len(body) == 0 {
 		return nil, nil
 	}
-	if wrong := intake.Strict(body); wrong != nil {
-		return nil, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").with(wrong.Field, wrong.Problem)
+	if err := strictjson.CheckObject(body); err != nil {
+		return nil, malformed(err)
 	}
 	if o.raw { // what is handed over is read by package intake
 		return body, nil
 	}
 	return body, noNull(body)
+}
+
+// malformed tells what is wrong with the JSON of a body.
+func malformed(err error) *Problem {
+	p := newProblem(http.StatusBadRequest, "malformed", "the body can't be read")
+	var wrong *strictjson.Error
+	if errors.As(err, &wrong) {
+		return p.with(redact.Text(wrong.Field), wrong.Problem)
+	}
+	return p
+}
+
+func checkType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	if given == "" {
+		return nil
+	}
+	kind, params, err := mime.ParseMediaType(given)
+	if err != nil || kind != "application/json" || !strings.EqualFold(cmp.Or(params["charset"], "utf-8"), "utf-8") {
+		return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "send application/json in UTF-8 (curl: --json)")
+	}
+	return nil
+}
+
+// unreadBody is the refusal of a body that could not be read to its end.
+func unreadBody(err error, most int64) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body is over %d bytes", most)
+	}
+	return newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
 }
 
 // named is the run or the case that a path names.

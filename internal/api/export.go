@@ -50,11 +50,11 @@ var exportTypes = map[postadjudication.ExportFormat]string{
 func (a *API) exportOperations(h huma.API) {
 	register(a, h, operation{
 		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.Read, summary: "Find dead letters by a condition",
-		description: "Looks through what the other parameters select; scanned and complete tell how far it came, next goes on.",
+		description: "Looks through what the other parameters select; scanned and complete tell how far it came, next goes on. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are worked on.",
 	}, a.search)
 	register(a, h, operation{
 		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.Read, summary: "Write out dead letters, the oldest first",
-		description: "As a stream of json (one array), jsonl or csv. Only a whole one ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; else the connection is cut.",
+		description: "As a stream of json (one array), jsonl or csv. Only a whole one ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; else the connection is cut. With where it may take two minutes, and is refused as a search is.",
 	}, a.export)
 }
 
@@ -69,18 +69,12 @@ func (a *API) search(ctx context.Context, c Caller, in *searchInput) (*searchOut
 	return &searchOutput{found}, err
 }
 
-// export writes while it reads. What is wrong with the request is refused before the
-// first byte, and what breaks behind it cuts the connection, so that nobody takes a part
-// for the whole.
+// export writes while it reads. What fails before the first byte is refused. What fails
+// behind it cuts the connection, so that nobody takes a part for the whole.
 func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
-	}
-	if in.Where != "" {
-		if _, err := postadjudication.ParseLetterExpr(in.Where); err != nil {
-			return nil, err
-		}
 	}
 	format := postadjudication.ExportFormat(in.Format)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -88,15 +82,24 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 		defer end()
 		defer context.AfterFunc(a.ctx, end)()
 		r, w := humago.Unwrap(hc)
+		out := &patient{Writer: w, ctl: http.NewResponseController(w)}
 		w.Header().Set("Content-Type", exportTypes[format])
 		w.Header().Set("Trailer", ExportedLetters+", "+ExportedScanned+", "+ExportedUndecided)
-		if r.Method == http.MethodHead {
-			return
+		head := r.Method == http.MethodHead
+		did, err := a.exportTo(ctx, c, filter, in.Where, format, head, out)
+		if !head {
+			a.access.exported(c, filter, in.Where, did, err)
 		}
-		did, err := a.service.Export(ctx, c.Tenant, filter, in.Where, format, patient{w, http.NewResponseController(w)})
-		if err != nil {
+		switch {
+		case err != nil && !out.begun:
+			w.Header().Del("Trailer")
+			a.say(w, a.refuse(hc.Context(), notBegun, err))
+			return
+		case err != nil:
 			a.log.Warn("an export was cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
 			panic(http.ErrAbortHandler)
+		case head:
+			return
 		}
 		w.Header().Set(ExportedLetters, strconv.Itoa(did.Letters))
 		w.Header().Set(ExportedScanned, strconv.Itoa(did.Scanned))
@@ -104,13 +107,27 @@ func (a *API) export(_ context.Context, c Caller, in *exportInput) (*huma.Stream
 	}}, nil
 }
 
+// exportTo writes an export. Of one that is asked for its head only it checks the condition.
+func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
+	if !head {
+		return a.service.Export(ctx, c.Tenant, f, where, format, out)
+	}
+	if where == "" {
+		return postadjudication.Exported{}, nil
+	}
+	_, err := postadjudication.ParseLetterExpr(where)
+	return postadjudication.Exported{}, err
+}
+
 // patient gives whoever reads some time for each part, however long all takes.
 type patient struct {
 	io.Writer
-	ctl *http.ResponseController
+	ctl   *http.ResponseController
+	begun bool // something was written
 }
 
-func (p patient) Write(b []byte) (int, error) {
+func (p *patient) Write(b []byte) (int, error) {
+	p.begun = true
 	err := p.ctl.SetWriteDeadline(time.Now().Add(streamPatience))
 	n, werr := p.Writer.Write(b)
 	return n, errors.Join(err, werr)

@@ -15,8 +15,8 @@ const (
 	failuresAtOnce = 20
 	failuresPace   = 0.5
 
-	// A key may be refused by its roles this often at once, and then this often a
-	// second: each refusal is a receipt.
+	// A key may be refused so that a receipt is left this often at once, and then this often a
+	// second: by its roles, by a gate, or because a second person is required.
 	refusalsAtOnce = 120
 	refusalsPace   = 2
 

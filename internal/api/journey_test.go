@@ -57,7 +57,7 @@ func TestADeadLetterIsFoundForkedAndSettled(t *testing.T) {
 	if c := r.ask(auditor, http.MethodGet, "/api/v1/transactions/txr_1", "").is(http.StatusOK); c["case_id"] != kase {
 		t.Errorf("%v", c)
 	}
-	r.trail(auditor, kase, "operator@acme")
+	r.trail(auditor, kase, "user:operator@acme")
 	r.ask(operator, http.MethodPost, "/api/v1/runs/"+next+"/cancel", `{"reason":"too late"}`).refused(http.StatusConflict, "ended", "")
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+next+"/fork", `{"reason":"x"}`).refused(http.StatusConflict, "not_a_letter", "")
 }
@@ -173,7 +173,7 @@ func TestManyAdjudicationsAreJudgedOneByOne(t *testing.T) {
 		a.text = a.text[:min(len(a.text), 2000)]
 		a.refused(http.StatusUnprocessableEntity, "invalid", field)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND actor <> 'submitter@acme'`); n != 0 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND actor <> 'user:submitter@acme'`); n != 0 {
 		t.Errorf("%d receipts of another actor", n)
 	}
 }
@@ -262,6 +262,15 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"operator", "POST", "/brakes/pull", `[]`, 400, "malformed", ""},
 		{"operator", "POST", "/brakes/pull", `{"reason":"x","reason":"y"}`, 400, "malformed", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":"x","why":"y"}`, 422, "invalid", "why"},
+		{"operator", "POST", "/brakes/pull", `{"reason":"x","Reason":"y"}`, 422, "invalid", "Reason"},
+		{"operator", "POST", "/brakes/pull", `{"Reason":"y"}`, 422, "invalid", "reason"},
+		{"operator", "POST", "/brakes/pull", `{"reason":"x\ud800"}`, 400, "malformed", "reason"},
+		{"operator", "POST", "/bulk", `{"action":"fork","reason":"x","filter":{"outcome":"release","Outcome":"refund"}}`, 422, "invalid", "Outcome"},
+		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"Outcome":"refund",`, 1), 422, "invalid", "Outcome"},
+		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), `"minor"`, `"minor":1,"Minor"`, 1), 422, "invalid", "amount.Minor"},
+		{"submitter", "POST", "/adjudications/batch", `{"Adjudications":[` + adjudication(1, `"ok"`) + `]}`, 422, "invalid", ""},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["auditor"],"Roles":["admin"],"reason":"x"}`, 422, "invalid", "Roles"},
+		{"admin", "POST", "/rules/night", `{"reason":"x","rule":{"enabled":false,"Enabled":true,"all":true,"delay":"1h","max_replays":2}}`, 422, "invalid", "rule.Enabled"},
 		{"operator", "POST", "/brakes/pull", `{}`, 422, "invalid", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":""}`, 422, "invalid", "reason"},
 		{"operator", "POST", "/brakes/pull", `{"reason":null}`, 422, "invalid", "reason"},
@@ -271,11 +280,15 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"submitter", "POST", "/adjudications", `{"payload":"` + big + `"}`, 413, "too_large", ""},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"payload":{"card":"4111 1111 1111 1111"},`, 1), 422, "invalid", "payload.card"},
 		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), `"release"`, `"both"`, 1), 422, "invalid", "outcome"},
-		{"admin", "POST", "/keys", `{"principal":"p","roles":[],"reason":"x"}`, 422, "invalid", "roles"},
-		{"admin", "POST", "/keys", `{"principal":"p","roles":["root"],"reason":"x"}`, 422, "invalid", "roles[0]"},
-		{"admin", "POST", "/keys", `{"principal":"p","roles":["admin","admin"],"reason":"x"}`, 422, "invalid", "roles"},
-		{"admin", "POST", "/keys", `{"principal":"p","roles":["admin"],"reason":"x","expires_at":"2020-01-01T00:00:00Z"}`, 422, "invalid", "expires_at"},
-		{"admin", "POST", "/keys", `{"principal":"p","roles":["admin"],"reason":"x","tenant":"other"}`, 422, "invalid", "tenant"},
+		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"target":"4111.1111.1111.1111",`, 1), 422, "invalid", "target"},
+		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"payload":{"token":99},`, 1), 422, "invalid", "payload.token"},
+		{"submitter", "POST", "/adjudications", strings.Replace(adjudication(1, `"ok"`), "{", `{"4111111111111111":1,`, 1), 422, "invalid", "[card]"},
+		{"admin", "POST", "/keys", `{"principal":"user:4111111111111111","roles":["admin"],"reason":"x"}`, 422, "invalid", "principal"},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":[],"reason":"x"}`, 422, "invalid", "roles"},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["root"],"reason":"x"}`, 422, "invalid", "roles[0]"},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["admin","admin"],"reason":"x"}`, 422, "invalid", "roles"},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["admin"],"reason":"x","expires_at":"2020-01-01T00:00:00Z"}`, 422, "invalid", "expires_at"},
+		{"admin", "POST", "/keys", `{"principal":"user:p","roles":["admin"],"reason":"x","tenant":"other"}`, 422, "invalid", "tenant"},
 		{"admin", "DELETE", "/keys/aaaaaaaaaaaa", "", 422, "invalid", "reason"},
 		{"admin", "POST", "/policies/settlement", `{"policy":{"base_delay":"soon"},"reason":"x"}`, 422, "invalid", "policy.base_delay"},
 		{"admin", "POST", "/policies/settlement", `{"policy":{"on_exhaustion":"discard"},"reason":"x"}`, 422, "invalid", "policy.on_exhaustion"},
@@ -286,6 +299,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	if a := r.ask(keys["operator"], "POST", "/api/v1/brakes/pull", `{"reason":"x"}`, "Content-Type", "text/plain"); a.refused(415, "unsupported_media_type", "") == nil {
 		t.Error("no problem")
 	}
+	r.ask(keys["operator"], "POST", "/api/v1/brakes/pull", `{"reason":"x"}`, "Idempotency-Key", "ticket-4111 1111 1111 1111").refused(422, "invalid", "Idempotency-Key")
 	if a := r.ask(keys["auditor"], "PATCH", "/api/v1/brakes", ""); a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("%v", a.header)
 	}
@@ -329,7 +343,7 @@ func TestAPolicyIsSetForNewRuns(t *testing.T) {
 	r := newRig(t)
 	admin := r.key("acme", access.Admin)
 	set := r.ask(admin, http.MethodPost, "/api/v1/policies/settlement", `{"policy":{"max_retry_attempts":5,"base_delay":"40ms"},"reason":"slow service","if_version":0}`).is(http.StatusOK)
-	if set["version"] != 1.0 || set["actor"] != "admin@acme" {
+	if set["version"] != 1.0 || set["actor"] != "user:admin@acme" {
 		t.Errorf("%v", set)
 	}
 	r.ask(admin, http.MethodPost, "/api/v1/policies/settlement", `{"policy":{},"reason":"x","if_version":0}`).refused(http.StatusConflict, "policy_version", "")

@@ -2,20 +2,22 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	admin := r.keyOf("admin@acme", time.Time{}, access.Admin, access.Operator)
-	made := r.ask(admin, http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["operator","auditor"],"reason":"on call","expires_at":"2999-01-01T00:00:00Z"}`).is(http.StatusCreated)
+	admin := r.keyOf("user:admin@acme", time.Time{}, access.Admin, access.Operator)
+	made := r.ask(admin, http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["operator","auditor"],"reason":"on call","expires_at":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`).is(http.StatusCreated)
 	token, prefix := made["token"].(string), made["prefix"].(string)
-	if made["created_by"] != "admin@acme" || made["tenant"] != "acme" {
+	if made["created_by"] != "user:admin@acme" || made["tenant"] != "acme" {
 		t.Errorf("%v", made)
 	}
 	if b := r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`).is(http.StatusOK); b["actor"] != "user:ada" {
@@ -23,7 +25,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 	}
 	r.until("its use is noted", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
 	gone := r.ask(admin, http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=left", "").is(http.StatusOK)
-	if gone["revoked_by"] != "admin@acme" {
+	if gone["revoked_by"] != "user:admin@acme" {
 		t.Errorf("%v", gone)
 	}
 	r.ask(admin, http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=again", "").is(http.StatusOK)
@@ -44,7 +46,7 @@ func TestAKeyIsMadeUsedAndRevokedOverHTTP(t *testing.T) {
 			t.Errorf("%v", k)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('key-created', 'key-revoked') AND actor = 'admin@acme'`); n != 2 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('key-created', 'key-revoked') AND actor = 'user:admin@acme'`); n != 2 {
 		t.Errorf("%d receipts", n)
 	}
 }
@@ -72,10 +74,10 @@ func TestNobodyMakesAKeyThatReachesFurther(t *testing.T) {
 		if also != "" && also != access.Admin {
 			own = append(own, also)
 		}
-		token := r.keyOf("maker:"+string(also), time.Time{}, own...)
+		token := r.keyOf("user:maker."+string(also), time.Time{}, own...)
 		made++
 		for _, role := range access.Roles() {
-			body := `{"principal":"p","roles":["` + string(role) + `"],"reason":"x"}`
+			body := `{"principal":"user:p","roles":["` + string(role) + `"],"reason":"x"}`
 			if role == also || role == access.Auditor || role == access.Admin {
 				r.ask(token, http.MethodPost, "/api/v1/keys", body).is(http.StatusCreated)
 				made++
@@ -98,8 +100,71 @@ func TestAKeyThatEndsMakesNoneThatOpensLonger(t *testing.T) {
 	r := newRig(t)
 	end := time.Now().UTC().Add(time.Hour).Truncate(time.Second)
 	token := r.keyOf("user:ada", end, access.Admin)
-	body := func(until string) string { return `{"principal":"p","roles":["admin"],"reason":"x"` + until + `}` }
-	r.ask(token, http.MethodPost, "/api/v1/keys", body("")).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	body := func(until string) string { return `{"principal":"user:p","roles":["admin"],"reason":"x"` + until + `}` }
+	if cut := r.ask(token, http.MethodPost, "/api/v1/keys", body("")).is(http.StatusCreated); cut["expires_at"] != end.Format(time.RFC3339) {
+		t.Errorf("a key of which no end is said ends %v, not with its maker's, %s", cut["expires_at"], end)
+	}
+	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"never_expires":"a sealed device"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"2999-01-01T00:00:00Z"`)).refused(http.StatusForbidden, "beyond_reach", "expires_at")
 	r.ask(token, http.MethodPost, "/api/v1/keys", body(`,"expires_at":"`+end.Format(time.RFC3339)+`"`)).is(http.StatusCreated)
+}
+
+func TestWhoShowsAKeyInItsLastDaysIsToldItsEndAndSoAreLogAndMetrics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	end := time.Now().UTC().Add(29 * 24 * time.Hour).Truncate(time.Second)
+	ending, other := r.keyOf("user:ada", end, access.Auditor), r.keyOf("user:ben", time.Time{}, access.Auditor)
+	prefix, _ := access.Prefix(ending)
+	for _, asked := range [][]string{{http.MethodGet, "/api/v1/brakes"}, {http.MethodGet, "/api/v1/no-such"}, {http.MethodPost, "/api/v1/brakes/pull"}, {http.MethodGet, "/asynqmon"}} {
+		if a := r.ask(ending, asked[0], asked[1], ""); a.header.Get(api.KeyExpires) != end.Format(time.RFC3339) {
+			t.Errorf("%v: %d %q", asked, a.status, a.header.Get(api.KeyExpires))
+		}
+		if a := r.ask(other, asked[0], asked[1], ""); a.header.Get(api.KeyExpires) != "" {
+			t.Errorf("%v: a key that ends later: %q", asked, a.header.Get(api.KeyExpires))
+		}
+	}
+	if a := r.ask(ending, http.MethodGet, "/api/v1/brakes", "", api.TenantHeader, "other"); a.header.Get(api.KeyExpires) == "" {
+		t.Error("a refusal of the key for its tenant does not tell")
+	}
+	lines := r.logs.FilterMessageSnippet("ends soon").All()
+	if len(lines) != 1 || lines[0].ContextMap()["key"] != prefix || lines[0].ContextMap()["principal"] != "user:ada" {
+		t.Errorf("%v", lines)
+	}
+	if text := r.ask("", http.MethodGet, "/metrics", "").text; !strings.Contains(text, `recourse_access_key_expires_timestamp_seconds{key="`+prefix+`"}`) || strings.Count(text, "recourse_access_key_expires_timestamp_seconds{") != 1 {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestAKeyIsRotatedOverHTTPByWhoMayMakeIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	admin := r.keyOf("user:kim", time.Time{}, access.Admin, access.Operator)
+	old := r.keyOf("user:ada", time.Time{}, access.Operator)
+	prefix, _ := access.Prefix(old)
+	path := "/api/v1/keys/" + prefix + "/rotate"
+	made := r.ask(admin, http.MethodPost, path, `{"reason":"ends soon"}`).is(http.StatusCreated)
+	if made["successor_of"] != prefix || made["principal"] != "user:ada" || made["expires_at"] == nil {
+		t.Errorf("%v", made)
+	}
+	for _, token := range []string{old, made["token"].(string)} {
+		r.ask(token, http.MethodPost, "/api/v1/brakes/pull", `{"reason":"test"}`).is(http.StatusOK)
+	}
+	r.ask(old, http.MethodPost, path, `{"reason":"mine"}`).refused(http.StatusForbidden, "role_missing", "")
+	r.ask(r.key("acme", access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")
+	r.ask(r.key("other", access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusNotFound, "not_found", "")
+	r.ask(admin, http.MethodPost, path, `{"reason":"x","never_expires":"because"}`).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+}
+
+// Platform is given beside the database only, even by a key that has it.
+func TestNobodyGivesThePlatformOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	admin := r.keyOf("user:kim", time.Time{}, append(access.Roles(), access.Platform)...)
+	platform := r.keyOf("user:ada", time.Time{}, access.Platform)
+	prefix, _ := access.Prefix(platform)
+	r.ask(admin, http.MethodPost, "/api/v1/keys", `{"principal":"user:eve","roles":["platform"],"reason":"x"}`).refused(http.StatusUnprocessableEntity, "invalid", "roles[0]")
+	r.ask(admin, http.MethodPost, "/api/v1/keys/"+prefix+"/rotate", `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")
+	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE 'platform' = ANY(roles)`); n != 2 {
+		t.Errorf("%d keys of the platform", n)
+	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -20,10 +22,24 @@ type keysOutput struct {
 
 type keyInput struct {
 	Body struct {
-		Principal string        `json:"principal" minLength:"1" maxLength:"128" doc:"Who will hold it; the actor of what is done with it" example:"user:ada"`
+		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"Who will hold it; the actor of what is done with it. A kind and a name; user: is a person, system: and rule: are reserved" example:"user:ada"`
 		Roles     []access.Role `json:"roles" minItems:"1" enum:"submitter,operator,approver,auditor,admin"`
-		ExpiresAt time.Time     `json:"expires_at,omitempty" doc:"Absent: never"`
 		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		KeyEnd
+	}
+}
+
+// KeyEnd is when a new key ends.
+type KeyEnd struct {
+	ExpiresAt    time.Time `json:"expires_at,omitempty" doc:"At most 2 years ahead. Absent: after 90 days for a person (user:...), else after 400, and not after the end of the key that makes it"`
+	NeverExpires string    `json:"never_expires,omitempty" maxLength:"512" doc:"Why the key has no end; it stands in the receipt. Not together with expires_at"`
+}
+
+type rotateInput struct {
+	Prefix string `path:"prefix" minLength:"12" maxLength:"12"`
+	Body   struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; it stands in the receipt"`
+		KeyEnd
 	}
 }
 
@@ -51,6 +67,10 @@ func (a *API) keyOperations(h huma.API) {
 		summary: "Make an access key", description: "Its token is shown once. Nobody makes a key with a role that reaches further than their own, nor one that opens longer (403 beyond_reach).",
 	}, a.createKey)
 	register(a, h, operation{
+		id: "rotate-key", method: http.MethodPost, path: "/keys/{prefix}/rotate", action: access.Keys, status: http.StatusCreated, secret: true,
+		summary: "Make the successor of an access key", description: "It has the same principal and roles, and its token is shown once. The other key opens beside it until it ends or is revoked. Who may not make such a key may not make it as a successor either (403 beyond_reach).",
+	}, a.rotateKey)
+	register(a, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
 		description: "It is refused everywhere at most 2 seconds later; streams end within 8. To revoke it again changes nothing.",
 	}, a.revokeKey)
@@ -64,20 +84,51 @@ func (a *API) listKeys(ctx context.Context, c Caller, _ *nothing) (*keysOutput, 
 }
 
 func (a *API) createKey(ctx context.Context, c Caller, in *keyInput) (*newKeyOutput, error) {
-	if err := a.withinReach(ctx, c, in); err != nil {
+	end := in.Body.within(c, in.Body.Principal, a.now())
+	if err := a.withinReach(ctx, c, in.Body.Roles, end); err != nil {
 		return nil, err
 	}
 	token, k, err := a.service.CreateKey(ctx, postadjudication.NewKey{
-		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: in.Body.ExpiresAt, Actor: c.Principal, Reason: in.Body.Reason,
+		Tenant: c.Tenant, Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: end.ExpiresAt, NeverExpires: end.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
 	})
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
+func (a *API) rotateKey(ctx context.Context, c Caller, in *rotateInput) (*newKeyOutput, error) {
+	old, err := a.service.Key(ctx, c.Tenant, in.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	end := in.Body.within(c, old.Principal, a.now())
+	if err := a.withinReach(ctx, c, old.Roles, end); err != nil {
+		return nil, err
+	}
+	token, k, err := a.service.RotateKey(ctx, postadjudication.KeyRotation{
+		Tenant: c.Tenant, Prefix: in.Prefix, ExpiresAt: end.ExpiresAt, NeverExpires: end.NeverExpires, Actor: c.Principal, Reason: in.Body.Reason,
+	})
+	return &newKeyOutput{NewKey{token, k}}, err
+}
+
+// within returns the end, or where none was given the default one, no later than the end of the
+// key that makes the new one.
+func (e KeyEnd) within(c Caller, principal string, now time.Time) KeyEnd {
+	if e.NeverExpires == "" && e.ExpiresAt.IsZero() {
+		e.ExpiresAt = now.Add(access.DefaultLifetime(principal))
+		if access.Outlives(e.ExpiresAt, c.until) {
+			e.ExpiresAt = *c.until
+		}
+	}
+	return e
+}
+
 // withinReach refuses to make a key that opens more than the key it is made with, or
 // for longer, and leaves a receipt.
-func (a *API) withinReach(ctx context.Context, c Caller, in *keyInput) error {
-	beyond := access.Beyond(c.Roles, in.Body.Roles)
-	longer := access.Outlives(in.Body.ExpiresAt, c.until)
+func (a *API) withinReach(ctx context.Context, c Caller, roles []access.Role, end KeyEnd) error {
+	if c.Key == "" { // else whoever reaches the machine would keep access once keys are needed
+		return newProblem(http.StatusForbidden, "key_needed", "nobody makes an access key without one: make the first with recourse keys create, beside the database")
+	}
+	beyond := access.Beyond(c.Roles, roles)
+	longer := access.Outlives(end.ExpiresAt, c.until)
 	if len(beyond) == 0 && !longer {
 		return nil
 	}
@@ -97,4 +148,97 @@ func (a *API) withinReach(ctx context.Context, c Caller, in *keyInput) error {
 func (a *API) revokeKey(ctx context.Context, c Caller, in *revokeInput) (*keyOutput, error) {
 	k, err := a.service.RevokeKey(ctx, c.Tenant, in.Prefix, c.Principal, in.Reason)
 	return &keyOutput{k}, err
+}
+
+// KeyExpires is the header that tells whoever shows a key in its last 30 days when it ends.
+const KeyExpires = "Recourse-Key-Expires"
+
+const (
+	// endLoggedEvery is how often a process logs that a key which is used ends soon, and for how
+	// long it remembers one that is not shown any more, as when it was rotated or revoked.
+	endLoggedEvery = 24 * time.Hour
+	// mostEnds bounds how many keys that end soon are remembered, so that metrics stay small.
+	mostEnds = 256
+)
+
+// keyEnds remembers the keys that were shown in the last part of their lives. It is safe for
+// concurrent use.
+type keyEnds struct {
+	mu sync.Mutex
+	by map[string]keyEnding // by prefix
+}
+
+type keyEnding struct{ end, logged, shown time.Time }
+
+// note remembers a key. It reports whether the log is to be told.
+func (e *keyEnds) note(prefix string, end, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forget(now)
+	known, is := e.by[prefix]
+	if !is && len(e.by) >= mostEnds {
+		return false
+	}
+	due := now.Sub(known.logged) >= endLoggedEvery
+	if due {
+		known.logged = now
+	}
+	known.end, known.shown = end, now
+	e.by[prefix] = known
+	return due
+}
+
+// forget drops the keys that have ended, and those that nobody shows any more.
+func (e *keyEnds) forget(now time.Time) {
+	for prefix, k := range e.by {
+		if !now.Before(k.end) || now.Sub(k.shown) >= endLoggedEvery {
+			delete(e.by, prefix)
+		}
+	}
+}
+
+// EndingKeys returns when keys end that were shown to this process in their last 30 days, by
+// their prefixes.
+func (a *API) EndingKeys() map[string]time.Time {
+	a.ends.mu.Lock()
+	defer a.ends.mu.Unlock()
+	a.ends.forget(a.now())
+	out := make(map[string]time.Time, len(a.ends.by))
+	for prefix, k := range a.ends.by {
+		out[prefix] = k.end
+	}
+	return out
+}
+
+// announceEnd tells whoever shows a key that it ends soon, and the log once a day.
+func (a *API) announceEnd(w http.ResponseWriter, c Caller) {
+	now := a.now()
+	if !access.EndsSoon(c.until, now) {
+		return
+	}
+	w.Header().Set(KeyExpires, c.until.UTC().Format(time.RFC3339))
+	if a.ends.note(c.Key, *c.until, now) {
+		a.log.Warn("an access key that is used ends soon: recourse keys rotate makes its successor",
+			zap.String("key", c.Key), zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.Time("expires_at", *c.until))
+	}
+}
+
+// describeKeyEnds adds the header to every answer in the description.
+func describeKeyEnds(doc *huma.OpenAPI) {
+	doc.Components.Headers = map[string]*huma.Header{"KeyExpires": {
+		Description: "When the access key that was shown ends; only in its last 30 days, on every answer", Schema: &huma.Schema{Type: "string", Format: "date-time"},
+	}}
+	for _, path := range doc.Paths {
+		for _, op := range []*huma.Operation{path.Get, path.Post, path.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, answer := range op.Responses {
+				if answer.Headers == nil {
+					answer.Headers = map[string]*huma.Param{}
+				}
+				answer.Headers[KeyExpires] = &huma.Param{Ref: "#/components/headers/KeyExpires"}
+			}
+		}
+	}
 }

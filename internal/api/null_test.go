@@ -31,7 +31,7 @@ func TestWhatIsNullIsNotTakenForAbsent(t *testing.T) {
 		{"rules/night", `{"reason":"x","rule":{"enabled":true,"all":true,"mark":null,"delay":"1h","max_replays":2}}`, "rule.mark"},
 		{"rules/night", `{"reason":"x","if_version":null,"rule":{"enabled":true,"all":true,"delay":"1h","max_replays":2}}`, "if_version"},
 		{"policies/settlement", `{"reason":"x","policy":{"non_retryable":[null]}}`, "policy.non_retryable"},
-		{"keys", `{"principal":"p","roles":["auditor"],"expires_at":null}`, "expires_at"},
+		{"keys", `{"principal":"user:p","roles":["auditor"],"expires_at":null}`, "expires_at"},
 		{"brakes/pull", `{"reason":"x","target":null}`, "target"},
 	} {
 		where, _, _ := strings.Cut(c.path, "/")

@@ -28,7 +28,15 @@ func (a *API) once(w http.ResponseWriter, r *http.Request, o operation, c Caller
 		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").with("Idempotency-Key", "is given twice"))
 		return
 	}
-	before, request, err := a.service.BeginRequest(r.Context(), c.Tenant, keys[0], digest(r, c, body))
+	if len(keys[0]) > 255 {
+		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").with("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
+		return
+	}
+	own := keys[0] // empty: refused as it is
+	if own != "" {
+		own = c.Principal + " " + own // nobody takes a key from another principal
+	}
+	before, request, err := a.service.BeginRequest(r.Context(), c.Tenant, own, digest(r, c, body))
 	if err != nil {
 		a.say(w, a.refuse(r.Context(), notBegun, err))
 		return

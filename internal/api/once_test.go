@@ -34,10 +34,10 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 	}
 	r.ask(operator, http.MethodPost, path, `{"reason":"another"}`, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
 	r.ask(operator, http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
-	// The key is the tenant's, the request is its asker's.
+	// The key and the request are the asker's.
 	r.ask(r.key("other", access.Operator), http.MethodPost, "/api/v1/brakes/pull", body, idempotency, "ticket-1").is(http.StatusOK)
 	token := r.ask(r.keyOf("user:boss", time.Time{}, access.Admin, access.Operator), http.MethodPost, "/api/v1/keys", `{"principal":"user:bob","roles":["operator"],"reason":"x"}`).is(http.StatusCreated)["token"].(string)
-	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	r.ask(token, http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusConflict, "not_open", "")
 	r.ask(operator, http.MethodPost, path, body, idempotency, strings.Repeat("x", 256)).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
 	r.ask(r.key("acme", access.Auditor), http.MethodPost, path, body, idempotency, "ticket-1").refused(http.StatusForbidden, "role_missing", "")
 }
@@ -62,12 +62,12 @@ func TestARequestThatIsWorkedOnIsNotBegunAgain(t *testing.T) {
 	r := newRig(t)
 	const path, body = "/api/v1/brakes/pull", `{"reason":"x"}`
 	h := sha256.New()
-	for _, part := range []string{"recourse request 1", "operator@acme", http.MethodPost, path, ""} {
+	for _, part := range []string{"recourse request 1", "user:operator@acme", http.MethodPost, path, ""} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
 		h.Write([]byte(part))
 	}
 	h.Write([]byte(body))
-	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "k", [32]byte(h.Sum(nil)))
+	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "user:operator@acme k", [32]byte(h.Sum(nil)))
 	if err != nil || begun == nil {
 		t.Fatalf("%v, %v", begun, err)
 	}

@@ -67,7 +67,7 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	for _, people := range []int{2, 1} {
 		if people == 1 {
 			r.ask(ada, http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).refused(http.StatusForbidden, "role_missing", "")
-			if set := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).is(http.StatusOK); set["people"] != 1.0 || set["actor"] != "admin@acme" {
+			if set := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).is(http.StatusOK); set["people"] != 1.0 || set["actor"] != "user:admin@acme" {
 				t.Errorf("%v", set)
 			}
 			delete(plans, "finding")
@@ -122,12 +122,62 @@ func TestAFindingIsRunByAnotherPrincipal(t *testing.T) {
 		t.Errorf("%d plans", n)
 	}
 	b := r.ask(approver, http.MethodPost, "/api/v1/bulk/"+o["plan_id"].(string)+"/run", `{"hash":"`+o["hash"].(string)+`"}`).is(http.StatusOK)
-	if b["started_by"] != "approver@acme" || b["people"] != 2.0 || b["self_declared"] != nil {
+	if b["started_by"] != "user:approver@acme" || b["people"] != 2.0 || b["self_declared"] != nil {
 		t.Errorf("%v", b)
 	}
 	r.until("the case is settled", `SELECT progression = 'settled' FROM recourse.cases WHERE kind = 'settlement'`)
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND actor = 'approver@acme' AND body LIKE '%"planned_by":"operator@acme"%' AND body NOT LIKE '%self_declared%'`); n != 1 {
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND actor = 'user:approver@acme' AND body LIKE '%"planned_by":"user:operator@acme"%' AND body NOT LIKE '%self_declared%'`); n != 1 {
 		t.Errorf("%d receipts name both", n)
+	}
+}
+
+// Who asks a thousand times to run their own plan leaves one receipt.
+func TestThatASecondPersonIsRequiredLeavesOneReceiptADayAndPlan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	run := r.letter("acme", 1, `"refused"`)
+	ada := r.madeBy("user:root", "user:ada", access.Operator, access.Approver)
+	for range 2 {
+		o := r.ask(ada, http.MethodPost, "/api/v1/dead-letters/"+run+"/reconcile", executed).is(http.StatusAccepted)
+		for range 500 {
+			r.ask(ada, http.MethodPost, "/api/v1/bulk/"+o["plan_id"].(string)+"/run", `{"hash":"`+o["hash"].(string)+`"}`).refused(http.StatusConflict, "second_person_required", "")
+		}
+		if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'bulk' = $1`, o["plan_id"]); n != 1 {
+			t.Errorf("%d receipts of plan %s", n, o["plan_id"])
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused'`); n != 2 {
+		t.Errorf("%d receipts", n)
+	}
+}
+
+// What gates refuse and what roles refuse is counted together: a key that is refused too often
+// leaves no more receipts, and is told so.
+func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	run, operator := r.letter("acme", 1, `"refused"`), r.key("acme", access.Operator)
+	told, often := 0, map[bool]int{}
+	for i := range 1000 {
+		gate := i%2 == 0
+		path, body, status := "/api/v1/runs/"+run+"/cancel", fmt.Sprintf(`{"reason":"reason %d"}`, i), http.StatusConflict
+		if !gate {
+			path, body, status = "/api/v1/keys", `{}`, http.StatusForbidden
+		}
+		a := r.ask(operator, http.MethodPost, path, body)
+		if a.status == http.StatusTooManyRequests {
+			a.refused(http.StatusTooManyRequests, "too_many_failures", "")
+			often[gate]++
+			continue
+		}
+		a.is(status)
+		told++
+	}
+	if often[true] == 0 || often[false] == 0 || told < 120 {
+		t.Errorf("refused too often by %v, %d told", often, told)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype IN ('refused', 'access-refused') AND actor = 'user:operator@acme'`); n != told {
+		t.Errorf("%d receipts of %d refusals", n, told)
 	}
 }
 

@@ -98,10 +98,11 @@ var codes = map[int]string{
 	http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "unsupported_media_type", http.StatusUnprocessableEntity: "invalid",
 }
 
-// What huma refuses by itself, and whether a list may be null, are variables of its
-// package.
+// What huma refuses by itself, whether a list may be null, and whether the name of a
+// member may differ in case from the documented one, are variables of its package.
 func init() {
 	huma.DefaultArrayNullable = false
+	huma.ValidateStrictCasing = true
 	huma.NewError = func(status int, detail string, errs ...error) huma.StatusError {
 		code, known := codes[status]
 		if !known {

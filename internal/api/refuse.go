@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"syscall"
@@ -59,11 +60,14 @@ func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 	var p *Problem
 	var gate *postadjudication.RefusedError
 	var second *postadjudication.SecondPersonError
+	var often *postadjudication.TooManyRefusalsError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &often):
+		return refusedTooOften(int(math.Ceil(often.After.Seconds())))
 	case errors.As(err, &gate):
 		return refusedBy(gate)
 	case errors.As(err, &second):
@@ -106,6 +110,8 @@ func standing(err error) *Problem {
 		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "it has values that can't be recorded: nothing was done", 0},
 		{postadjudication.ErrBrakeReleased, http.StatusConflict, "brake_released", "the circuit breaker is not open: there is nothing to release", 0},
 		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process knows no escrow service to ask", 0},
+		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "as many searches, exports and plans with a condition are worked on as may be at once: ask again when one has ended", 2},
+		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: ask one that does", 0},
 		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
 		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is being worked on", 1},
 		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction holds the case: ask again", 1},
@@ -184,6 +190,7 @@ func (a *API) say(w http.ResponseWriter, err error) {
 	if !errors.As(err, &p) {
 		p = newProblem(http.StatusInternalServerError, "internal", "something broke; it is in the log")
 	}
+	a.refusedAtDoor(p)
 	body, merr := json.Marshal(p)
 	if merr != nil {
 		a.log.Error("a problem can't be told", zap.Error(merr))

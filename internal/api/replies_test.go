@@ -20,7 +20,7 @@ func TestAnAdjudicationThatIsSentAgainIsAnsweredByWhatBecameOfIt(t *testing.T) {
 	}
 	cancelled := send(adjudication(1, `"ok"`)).is(http.StatusCreated)["run_id"].(string)
 	r.ask(operator, http.MethodPost, "/api/v1/runs/"+cancelled+"/cancel", `{"reason":"a fraud"}`).is(http.StatusOK)
-	if p := send(adjudication(1, `"ok"`)).refused(http.StatusConflict, "cancelled", ""); p["run_id"] != cancelled || p["cancelled_by"] != "operator@acme" || p["reason"] != "a fraud" {
+	if p := send(adjudication(1, `"ok"`)).refused(http.StatusConflict, "cancelled", ""); p["run_id"] != cancelled || p["cancelled_by"] != "user:operator@acme" || p["reason"] != "a fraud" {
 		t.Errorf("%v", p)
 	}
 	next := send(second(adjudication(1, `"ok"`))).is(http.StatusCreated)["run_id"]

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
@@ -30,20 +31,22 @@ type rig struct {
 	main *app.Main
 	db   *sql.DB
 	keys map[string]string // tokens: tenant + role
+	logs *observer.ObservedLogs
 }
 
 func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 	t.Helper()
-	_, redis := testkit.Redis(t)
+	redis, _ := testkit.Redis(t)
 	o := app.Options{
 		Lookups:     postadjudication.LookupRule{Off: true},
-		DatabaseURL: testkit.Migrated(t), RedisURL: "redis://" + redis.(asynq.RedisClientOpt).Addr, Embedded: true, RequireKeys: true,
+		DatabaseURL: testkit.Migrated(t), RedisURL: redis.URL(), Embedded: true, RequireKeys: true,
 		Listen: "127.0.0.1:0", TimeLimit: 300 * time.Millisecond, Brake: postadjudication.BrakeRule{Off: true},
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	r := &rig{t: t, main: &app.Main{Options: o}, keys: map[string]string{}}
+	core, logs := observer.New(zap.DebugLevel)
+	r := &rig{t: t, main: &app.Main{Options: o, Log: zap.New(core)}, keys: map[string]string{}, logs: logs}
 	if err := r.main.Parse(func(string) string { return "" }); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +90,7 @@ func (r *rig) key(tenant string, role access.Role) string {
 	name := tenant + "/" + string(role)
 	if r.keys[name] == "" {
 		token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{
-			Tenant: tenant, Principal: string(role) + "@" + tenant, Roles: []access.Role{role}, Actor: "test", Reason: "test",
+			Tenant: tenant, Principal: "user:" + string(role) + "@" + strings.ReplaceAll(tenant, "*", "all"), Roles: []access.Role{role}, Actor: "test", Reason: "test",
 		})
 		if err != nil {
 			r.t.Fatal(err)

@@ -34,7 +34,7 @@ func TestARuleIsTriedSetChangedAndDeletedByAdmins(t *testing.T) {
 		r.ask(admin, http.MethodPost, path, body).refused(http.StatusUnprocessableEntity, "invalid", field)
 	}
 	set := r.ask(admin, http.MethodPost, path, `{"reason":"they open again at night","if_version":0,`+rule+`}`).is(http.StatusOK)
-	if set["version"] != 1.0 || set["name"] != "refusals" || set["actor"] != "admin@acme" || set["max_replays"] != 2.0 {
+	if set["version"] != 1.0 || set["name"] != "refusals" || set["actor"] != "user:admin@acme" || set["max_replays"] != 2.0 {
 		t.Errorf("%v", set)
 	}
 	r.ask(admin, http.MethodPost, path, `{"reason":"x","if_version":0,"rule":{"enabled":true,"all":true,"delay":"1h","max_replays":2}}`).refused(http.StatusConflict, "rule_version", "")
@@ -53,7 +53,7 @@ func TestARuleIsTriedSetChangedAndDeletedByAdmins(t *testing.T) {
 		t.Fatalf("%v", told)
 	}
 	made, gone := told[0].(map[string]any), told[1].(map[string]any)
-	if made["version"] != 1.0 || made["changes"] != "made" || made["reason"] != "they open again at night" || made["max_replays"] != 2.0 || made["actor"] != "admin@acme" || made["receipt_id"] == "" {
+	if made["version"] != 1.0 || made["changes"] != "made" || made["reason"] != "they open again at night" || made["max_replays"] != 2.0 || made["actor"] != "user:admin@acme" || made["receipt_id"] == "" {
 		t.Errorf("%v", made)
 	}
 	if gone["version"] != 2.0 || gone["deleted"] != true || gone["reason"] != "no longer" {

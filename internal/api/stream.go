@@ -16,7 +16,10 @@ import (
 )
 
 const (
-	mostStreams = 256 // of this process, at once
+	// Streams and long polls of this process that are open at once.
+	mostStreams     = 256
+	streamsOfTenant = 32
+	streamsOfKey    = 8
 
 	// streamLook is how often a stream that is still looks whether its key still opens;
 	// every streamBeats times it shows that it lives.
@@ -35,17 +38,16 @@ const (
 //	event: run.dead_lettered
 //	data: {"position":4711,"id":"...","type":"run.dead_lettered",...}
 func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
-	select {
-	case a.streams <- struct{}{}:
-	default:
-		return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams are open: read /events instead", mostStreams).after(10)
+	release, err := a.listen(c)
+	if err != nil {
+		return nil, err
 	}
 	after := postadjudication.Position(in.After)
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer func() { <-a.streams }()
+		defer release()
 		r, w := humago.Unwrap(ctx)
 		if r.Method == http.MethodHead {
 			w.Header().Set("Content-Type", streamType)
@@ -56,6 +58,23 @@ func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.Stream
 			a.log.Info("a stream of events ended", zap.String("tenant", c.Tenant), zap.Error(err))
 		}
 	}}, nil
+}
+
+// listen takes a place for a stream or a long poll.
+//
+//	429 too_many_streams  the key or the tenant has its share
+//	503 too_many_streams  the process has no more
+func (a *API) listen(c Caller) (release func(), err error) {
+	release, full := a.streams.acquire(c, 1)
+	switch full {
+	case shareFree:
+		return release, nil
+	case shareKey:
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of this key are open, as many as may be: close one, or read /events without wait", streamsOfKey).after(10)
+	case shareTenant:
+		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "%d streams and long polls of the tenant are open, as many as may be: close one, or read /events without wait", streamsOfTenant).after(10)
+	}
+	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "%d streams and long polls are open, as many as may be: read /events without wait", mostStreams).after(10)
 }
 
 type stream struct {

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// AccessLogger is the name of the lines that say who asked for what. They are not sampled.
+const AccessLogger = "access"
+
+const (
+	// failuresLoggedEvery is how often the failures of an address are logged, after the first.
+	failuresLoggedEvery = time.Minute
+	// mostFailing bounds the addresses that are counted one by one; the rest are counted together.
+	mostFailing = 1024
+	otherPlaces = "others"
+)
+
+// accessLog logs who failed to show a key, who exported what, and at a level of its own every
+// request. It is safe for concurrent use.
+type accessLog struct {
+	log   *zap.Logger
+	level zapcore.Level // of the lines about single requests
+	mu    sync.Mutex
+	by    map[string]*failing // by address
+}
+
+type failing struct{ since, all int } // since the last line, and in all
+
+// failed logs the first failure of an address, and counts the others.
+func (l *accessLog) failed(r *http.Request, token, code string) {
+	from, first := l.counted(address(r))
+	if !first {
+		return
+	}
+	prefix, _ := access.Prefix(token)
+	l.log.Warn("a request without a good key: the first from this address",
+		zap.String("address", from), zap.String("code", code), zap.String("request", requested(r)), zap.String("key", prefix))
+}
+
+// counted adds a failure to those of an address. It returns the address that is counted, and whether this is its first.
+func (l *accessLog) counted(from string) (string, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, known := l.by[from]
+	if !known && len(l.by) >= mostFailing {
+		from = otherPlaces
+		f, known = l.by[from]
+	}
+	if known {
+		f.since++
+		f.all++
+		return from, false
+	}
+	l.by[from] = &failing{all: 1}
+	return from, true
+}
+
+// count logs how often addresses failed since it was called last, and forgets those that did
+// not.
+func (l *accessLog) count() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for from, f := range l.by {
+		if f.since == 0 {
+			delete(l.by, from)
+			continue
+		}
+		l.log.Warn("more requests without a good key", zap.String("address", from), zap.Int("count", f.since), zap.Int("in_all", f.all))
+		f.since = 0
+	}
+}
+
+// watch counts until ctx ends, and once more then.
+func (l *accessLog) watch(ctx context.Context) {
+	tick := time.NewTicker(failuresLoggedEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.count()
+		case <-ctx.Done():
+			l.count()
+			return
+		}
+	}
+}
+
+// exported logs who wrote out which letters, and how many.
+func (l *accessLog) exported(c Caller, filter postadjudication.LetterFilter, where string, did postadjudication.Exported, err error) {
+	text, merr := json.Marshal(filter)
+	l.log.Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
+		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
+}
+
+// record returns a writer that remembers what a request is answered, and what logs it; the
+// writer as it is where such lines are not written.
+func (l *accessLog) record(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+	if !l.log.Core().Enabled(l.level) {
+		return w, func() {}
+	}
+	begun, rec := time.Now(), &recorded{ResponseWriter: w}
+	return rec, func() {
+		l.log.Log(l.level, "request", zap.String("request", requested(r)), zap.Int("status", rec.status), zap.String("address", address(r)),
+			zap.String("tenant", rec.caller.Tenant), zap.String("principal", rec.caller.Principal), zap.String("key", rec.caller.Key), zap.Duration("took", time.Since(begun)))
+	}
+}
+
+// recorded is an answer whose status is remembered, with who asked.
+type recorded struct {
+	http.ResponseWriter
+	status int // 0 when nothing was answered
+	caller Caller
+}
+
+// Unwrap is for http.ResponseController.
+func (w *recorded) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader ignores a second status: whoever writes an answer may fail after its first byte,
+// and can then no longer say so.
+func (w *recorded) WriteHeader(status int) {
+	if w.status >= http.StatusOK {
+		return
+	}
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorded) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// admitted notes who asks: for the log of requests, and for whoever shows a key that ends soon.
+func (a *API) admitted(w http.ResponseWriter, c Caller) {
+	if rec, is := w.(*recorded); is {
+		rec.caller = c
+	}
+	a.announceEnd(w, c)
+}
+
+// refusedAtDoor counts a problem that is about access.
+func (a *API) refusedAtDoor(p *Problem) {
+	switch p.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		a.onRefusal(p.Code)
+	}
+}

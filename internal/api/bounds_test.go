@@ -1,0 +1,153 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// keyNamed makes one more key of a tenant.
+func (r *rig) keyNamed(tenant, principal string, role access.Role) string {
+	r.t.Helper()
+	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: tenant, Principal: principal, Roles: []access.Role{role}, Actor: "test", Reason: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return token
+}
+
+// eventually asks until it is so.
+func (r *rig) eventually(is func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatal("still not so")
+		}
+	}
+}
+
+// A key has eight streams and long polls, a tenant 32; what is closed is free again.
+func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var open []<-chan happening
+	tokens := make([]string, 5)
+	for i := range tokens {
+		tokens[i] = r.keyNamed("acme", fmt.Sprintf("user:%d", i), access.Submitter)
+	}
+	for range 8 {
+		open = append(open, r.listen(ctx, tokens[0], "/api/v1/events/stream"))
+	}
+	for _, path := range []string{"/api/v1/events/stream", "/api/v1/events?wait=1"} {
+		a := r.ask(tokens[0], http.MethodGet, path, "")
+		if a.refused(http.StatusTooManyRequests, "too_many_streams", ""); a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", path)
+		}
+	}
+	r.ask(tokens[0], http.MethodGet, "/api/v1/events", "").is(http.StatusOK)
+	for i := range 24 {
+		open = append(open, r.listen(ctx, tokens[1+i/8], "/api/v1/events/stream"))
+	}
+	r.ask(tokens[4], http.MethodGet, "/api/v1/events/stream", "").refused(http.StatusTooManyRequests, "too_many_streams", "")
+	r.listen(ctx, r.key("other", access.Auditor), "/api/v1/events/stream")
+	leave()
+	for _, one := range open {
+		for range one { // until it has ended
+		}
+	}
+	r.eventually(func() bool {
+		return r.ask(tokens[0], http.MethodGet, "/api/v1/events?wait=1", "").status == http.StatusOK
+	})
+}
+
+// An item of which JSON says two things is refused alone; what is no list as a whole.
+func TestABatchIsReadItemByItem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	submitter := r.key("acme", access.Submitter)
+	send := func(body string) answer {
+		return r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", body)
+	}
+	twice := strings.Replace(adjudication(1, `"ok"`), "{", `{"generation":1,"generation":2,`, 1)
+	all := send(`{"adjudications":[` + twice + "," + adjudication(2, `"ok"`) + `]}`).is(http.StatusOK)
+	if results := all["results"].([]any); all["accepted"] != 1.0 || results[0].(map[string]any)["problem"] == nil {
+		t.Errorf("%v", all)
+	}
+	long := `{"payload":"` + strings.Repeat("x", 64<<10) + `"}`
+	send(`{"adjudications":[{},`+long+`]}`).refused(http.StatusUnprocessableEntity, "invalid", "adjudications[1]")
+	send(`{"adjudications":[`+strings.Repeat("{},", 100_000)+`{}]}`).refused(http.StatusUnprocessableEntity, "invalid", "adjudications")
+	send(`{"adjudications":[{}`).refused(http.StatusBadRequest, "malformed", "")
+	send(``).refused(http.StatusBadRequest, "malformed", "")
+	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// One batch of the greatest length is the tenant's share.
+func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	submitter := r.key("acme", access.Submitter)
+	begin := func(token string) (*io.PipeWriter, <-chan int) {
+		body, in := io.Pipe()
+		req := r.request(t.Context(), token, http.MethodPost, "/api/v1/adjudications/batch", "")
+		req.Header.Set("Content-Type", "application/json")
+		req.Body, req.ContentLength = body, -1
+		status := make(chan int, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Error(err)
+				status <- 0
+				return
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Error(err)
+			}
+			status <- resp.StatusCode
+		}()
+		return in, status
+	}
+	write := func(in *io.PipeWriter, text string) {
+		if _, err := io.Copy(in, bytes.NewBufferString(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	first, firstStatus := begin(submitter)
+	write(first, `{"adjudications":[`)
+	full := func() bool {
+		return r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`).status == http.StatusTooManyRequests
+	}
+	r.eventually(full)
+	if a := r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`); a.header.Get("Retry-After") == "" {
+		t.Errorf("%v", a.header)
+	} else {
+		a.refused(http.StatusTooManyRequests, "too_many_batches", "")
+	}
+	r.ask(r.key("other", access.Submitter), http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`).is(http.StatusOK)
+	write(first, `{}]}`)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if status := <-firstStatus; status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	r.eventually(func() bool { return !full() })
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/recourse-dev/recourse/internal/intake"
+)
+
+// Bytes of batches that are worked on at once.
+const (
+	batchesOfProcess = 48 << 20
+	batchesOfTenant  = 16 << 20
+)
+
+type itemsKey struct{}
+
+// itemsOf are the items of a batch, as they were written.
+func itemsOf(ctx context.Context) []json.RawMessage {
+	items, _ := ctx.Value(itemsKey{}).([]json.RawMessage)
+	return items
+}
+
+// withItems reads a batch item by item, and calls next with them. It takes room for the
+// length that the request states, or the longest one.
+func (a *API) withItems(w http.ResponseWriter, r *http.Request, c Caller, next func(*http.Request)) {
+	if err := checkType(r); err != nil {
+		a.say(w, err)
+		return
+	}
+	length := r.ContentLength
+	if length < 0 || length > batchBody {
+		length = batchBody
+	}
+	release, full := a.batches.acquire(c, length)
+	if full != shareFree {
+		a.say(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "batches of %d MiB of a tenant and %d MiB of a process are worked on at once: hand over smaller ones, or one after the other", batchesOfTenant>>20, batchesOfProcess>>20).after(1))
+		return
+	}
+	defer release()
+	items, err := intake.Batch(http.MaxBytesReader(w, r.Body, batchBody), "adjudications", mostAtOnce, itemBody)
+	var refused *intake.BatchError
+	switch {
+	case errors.As(err, &refused) && refused.Malformed:
+		a.say(w, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").with(refused.Field, refused.Problem))
+	case errors.As(err, &refused):
+		a.say(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch can't be taken").with(refused.Field, refused.Problem))
+	case err != nil:
+		a.say(w, unreadBody(err, batchBody))
+	default:
+		next(r.WithContext(context.WithValue(r.Context(), itemsKey{}, items)))
+	}
+}
