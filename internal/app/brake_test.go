@@ -46,7 +46,7 @@ func TestBrakeThresholdsAreFlags(t *testing.T) {
 		o.Bind(f)
 		err := f.Parse(strings.Fields(flags))
 		if err == nil {
-			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d", "redis://h", "http://h", Lifetime{Said: true}
+			o.DatabaseURL, o.RedisURL, o.EscrowURL, o.KeyLifetime = "postgres://u@h/d?sslmode=verify-full", "rediss://h", "https://h", Lifetime{Said: true}
 			err = o.check()
 		}
 		switch {

@@ -120,7 +120,7 @@ type journal struct {
 	levels *levels
 	log    *zap.Logger
 
-	told, runs, oldest, atRisk, expiring, held, unserved, unknown, excesses, breached, brokeGlass, unfolded *prometheus.Desc
+	told, runs, oldest, atRisk, expiring, held, unserved, uncalled, unknown, excesses, breached, brokeGlass, unfolded *prometheus.Desc
 }
 
 func newJournal(of measured, log *zap.Logger) *journal {
@@ -133,6 +133,7 @@ func newJournal(of measured, log *zap.Logger) *journal {
 		expiring:   about("recourse_dead_letters_expiring", "Open dead letters that retention takes within seven days, or would have taken.", "family"),
 		held:       about("recourse_dead_letters_held", "Open dead letters that somebody holds."),
 		unserved:   about("recourse_runs_unserved", "Live runs in queues that no running process serves: nobody executes them."),
+		uncalled:   about("recourse_runs_uncalled", "Live runs and open dead letters of settlements whose escrow service no running process calls: nobody executes them or asks about them."),
 		excesses:   about("recourse_conservation_breaches_total", "Payments beyond what was adjudicated; of all processes."),
 		breached:   about("recourse_escrows_breached", "Escrows that have committed more than they hold."),
 		brokeGlass: about("recourse_break_glass_total", "Bulk plans that one person let run for an incident, where two are asked for; of all processes."),
@@ -143,7 +144,7 @@ func newJournal(of measured, log *zap.Logger) *journal {
 
 // Describe implements prometheus.Collector.
 func (j *journal) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unserved, j.unknown, j.excesses, j.breached, j.brokeGlass, j.unfolded} {
+	for _, d := range []*prometheus.Desc{j.told, j.runs, j.oldest, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.excesses, j.breached, j.brokeGlass, j.unfolded} {
 		to <- d
 	}
 }
@@ -176,6 +177,7 @@ func (j *journal) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(j.held, float64(l.Held))
 	gauge(j.unserved, float64(l.Unserved))
+	gauge(j.uncalled, float64(l.Uncalled))
 	gauge(j.unknown, float64(l.Unknown.Lookup), "lookup")
 	gauge(j.unknown, float64(l.Unknown.Person), "person")
 }

@@ -2,54 +2,96 @@ package app
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
-// escrow is whom settlements are executed by.
-type escrow struct {
-	executor postadjudication.Executor
-	calls    *escrowhttp.Executor
+// Escrow is whom settlements are executed by, and asked about.
+type Escrow struct {
+	Executor postadjudication.Executor // of the default one
+	Targets  []postadjudication.Target // beside it
+
+	calls    *escrowhttp.Executor // of the default one
+	all      []*escrowhttp.Executor
 	embedded *fakeescrow.Service // nil unless it was started here
 	url      string
 }
 
-// openEscrow starts the escrow service for demonstrations when none is named. That
+// OpenEscrow makes the clients of the escrow services that the options name. It calls nobody.
+func (o *Options) OpenEscrow() (*Escrow, error) {
+	return o.openEscrow(&Escrow{url: o.EscrowURL}, o.KeyLifetime.Span, o.InFlight)
+}
+
+// startEscrow starts the escrow service for demonstrations when none is named. That
 // one never forgets an operation key, unless the options say so.
-func openEscrow(o Options) (*escrow, error) {
-	e := &escrow{url: o.EscrowURL}
-	lifetime, inFlight := o.KeyLifetime.Span, o.InFlight
-	if e.url == "" {
-		service, err := fakeescrow.Start(fakeescrow.Config{})
-		if err != nil {
-			return nil, err
-		}
-		e.embedded, e.url, inFlight = service, service.URL(), -1
-		if !o.KeyLifetime.Said {
-			lifetime = postadjudication.Forever
-		}
+func (o *Options) startEscrow() (*Escrow, error) {
+	if o.EscrowURL != "" {
+		return o.OpenEscrow()
 	}
-	header := http.Header{}
-	if o.Authorization != "" && e.embedded == nil {
-		header.Set("Authorization", o.Authorization)
-	}
-	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: e.url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight})
+	service, err := fakeescrow.Start(fakeescrow.Config{})
 	if err != nil {
-		e.close()
-		return nil, wrong("the escrow service: %v", err)
+		return nil, err
 	}
-	e.calls, e.executor = calls, calls
+	lifetime := o.KeyLifetime.Span
+	if !o.KeyLifetime.Said {
+		lifetime = postadjudication.Forever
+	}
+	return o.openEscrow(&Escrow{url: service.URL(), embedded: service}, lifetime, -1)
+}
+
+func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escrow, error) {
+	named, err := o.targets()
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	authorization := o.Authorization
 	if e.embedded != nil {
-		e.executor = fakeescrow.NewPanicking(calls)
+		authorization = ""
+	}
+	open := func(url, authorization string) (*escrowhttp.Executor, error) {
+		header := http.Header{}
+		if authorization != "" {
+			header.Set("Authorization", authorization)
+		}
+		one, err := escrowhttp.New(escrowhttp.Config{BaseURL: url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight, ProxyFromEnvironment: o.Proxy})
+		if err != nil {
+			e.Close()
+			return nil, wrong("the escrow service: %v", err)
+		}
+		e.all = append(e.all, one)
+		return one, nil
+	}
+	if e.calls, err = open(e.url, authorization); err != nil {
+		return nil, err
+	}
+	e.Executor = e.calls
+	if e.embedded != nil {
+		e.Executor = fakeescrow.NewPanicking(e.calls)
+	}
+	for _, t := range named {
+		next := postadjudication.Target{Name: t.name}
+		if t.url != "" {
+			authorization := ""
+			if o.TargetAuthorization != nil {
+				authorization = o.TargetAuthorization(t.name)
+			}
+			if next.Executor, err = open(t.url, authorization); err != nil {
+				return nil, err
+			}
+		}
+		e.Targets = append(e.Targets, next)
 	}
 	return e, nil
 }
 
-func (e *escrow) close() {
-	if e.calls != nil {
-		e.calls.Close()
+// Close lets go of connections, and ends the escrow service that was started here.
+func (e *Escrow) Close() {
+	for _, one := range e.all {
+		one.Close()
 	}
 	if e.embedded != nil {
 		e.embedded.Close()

@@ -90,11 +90,11 @@ func (m *Main) Start(ctx context.Context) error {
 	if m.Redis, err = Redis(redisURL); err != nil {
 		return err
 	}
-	escrow, err := openEscrow(m.Options)
+	escrow, err := m.Options.startEscrow()
 	if err != nil {
 		return err
 	}
-	m.closing(func() error { escrow.close(); return nil })
+	m.closing(func() error { escrow.Close(); return nil })
 	m.Escrow, m.Ledger = escrow.url, escrow.embedded
 	m.KeyLifetime, m.LookupLifetime = Lifetime{escrow.calls.KeyLifetime(), true}, Lifetime{escrow.calls.LookupLifetime(), true}
 	if err := m.startTracing(ctx); err != nil {
@@ -102,7 +102,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.executor, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
 		Brake: m.Options.Brake, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
 		OnBrake: func(now background.Breaker) { m.metrics.brakes.WithLabelValues(string(now.State)).Inc() },
 		OnMove: func(mv background.Move, after background.Run) {
@@ -119,6 +119,9 @@ func (m *Main) Start(ctx context.Context) error {
 		return err
 	}
 	m.closing(m.Service.Close)
+	if err := m.Service.MayRun(); err != nil {
+		return wrong("%w", err)
+	}
 	m.metrics.show(m.Service, time.Now(), m.Log)
 	if err := m.startPages(ctx); err != nil {
 		return err
@@ -161,7 +164,7 @@ func (m *Main) startPages(ctx context.Context) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", m.Options.Listen)
 	if err != nil {
-		return fmt.Errorf("serving the pages: %w", err)
+		return wrong("nothing can be served at %s (%w): name another address", m.Options.Listen, err)
 	}
 	m.closing(func() error { // once it is served from, it is closed already
 		if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
@@ -193,15 +196,21 @@ func (m *Main) startPages(ctx context.Context) error {
 // the escrow service for demonstrations.
 func (m *Main) startAPI() (*api.API, error) {
 	m.Keys = m.Options.RequireKeys || !m.Options.loopback() || m.Ledger == nil
-	config := api.Config{Service: m.Service, Log: m.Log}
+	level, err := m.Options.requestLevel()
+	if err != nil {
+		return nil, err
+	}
+	config := api.Config{Service: m.Service, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
 	if !m.Keys {
 		config.Open = &api.Open{Tenant: m.Options.Tenant}
 	}
 	face, err := api.New(config)
-	if err == nil {
-		m.closing(func() error { face.Stop(); return nil })
+	if err != nil {
+		return nil, err
 	}
-	return face, err
+	m.closing(func() error { face.Stop(); return nil })
+	m.metrics.registry.MustRegister(keyEnds{face})
+	return face, nil
 }
 
 func (m *Main) stopPages() error {

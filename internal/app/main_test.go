@@ -23,9 +23,9 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func nothing(string) string { return "" }
 
 func options(t *testing.T) app.Options {
-	_, redis := testkit.Redis(t)
+	redis, _ := testkit.Redis(t)
 	return app.Options{
-		DatabaseURL: testkit.Migrated(t), RedisURL: "redis://" + addr(redis), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second,
+		DatabaseURL: testkit.Migrated(t), RedisURL: redis.URL(), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second,
 	}
 }
 
@@ -197,18 +197,21 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 		change func(*app.Options)
 		check  func(error) bool
 	}{
-		"no schema":        {func(o *app.Options) { o.DatabaseURL = testkit.Database(t) }, func(err error) bool { return errors.Is(err, postadjudication.ErrSchema) }},
-		"port taken":       {func(o *app.Options) { o.Listen = taken.Addr().String() }, func(err error) bool { return strings.Contains(err.Error(), "address already in use") }},
+		"no schema": {func(o *app.Options) { o.DatabaseURL = testkit.Database(t) }, func(err error) bool { return errors.Is(err, postadjudication.ErrSchema) }},
+		"port taken": {func(o *app.Options) { o.Listen = taken.Addr().String() }, func(err error) bool {
+			return errors.Is(err, app.ErrOptions) && strings.Contains(err.Error(), "address already in use")
+		}},
 		"bad escrow URL":   {func(o *app.Options) { o.EscrowURL, o.KeyLifetime = "ftp://x", app.Lifetime{Said: true} }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 		"bad database URL": {func(o *app.Options) { o.DatabaseURL = "nonsense" }, func(err error) bool { return errors.Is(err, app.ErrOptions) }},
 	} {
 		o := options(t)
 		tc.change(&o)
 		m := &app.Main{Options: o}
-		if err := m.Parse(nothing); err != nil {
-			t.Fatal(err)
+		err := m.Parse(nothing)
+		if err == nil {
+			err = m.Start(t.Context())
 		}
-		if err := m.Start(t.Context()); err == nil || !tc.check(err) {
+		if err == nil || !tc.check(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := m.Close(); err != nil {

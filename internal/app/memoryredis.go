@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"time"
 
@@ -14,9 +15,10 @@ const memoryTick = 100 * time.Millisecond
 // memoryRedis is a Redis within the process. Keys expire by its own clock, which
 // stands still unless it is moved.
 type memoryRedis struct {
-	server *miniredis.Miniredis
-	end    context.CancelFunc
-	ticks  sync.WaitGroup
+	server   *miniredis.Miniredis
+	password string // whoever may use the machine can reach the port
+	end      context.CancelFunc
+	ticks    sync.WaitGroup
 }
 
 func startMemoryRedis() (*memoryRedis, error) {
@@ -25,7 +27,8 @@ func startMemoryRedis() (*memoryRedis, error) {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(context.Background())
-	r := &memoryRedis{server: server, end: end}
+	r := &memoryRedis{server: server, password: rand.Text(), end: end}
+	server.RequireAuth(r.password)
 	r.ticks.Go(func() { r.keepTime(ctx) })
 	return r, nil
 }
@@ -45,7 +48,7 @@ func (r *memoryRedis) keepTime(ctx context.Context) {
 	}
 }
 
-func (r *memoryRedis) url() string { return "redis://" + r.server.Addr() + "/0" }
+func (r *memoryRedis) url() string { return "redis://:" + r.password + "@" + r.server.Addr() + "/0" }
 
 func (r *memoryRedis) close() {
 	r.end()

@@ -25,6 +25,7 @@ type metrics struct {
 	letters  *prometheus.CounterVec
 	brakes   *prometheus.CounterVec
 	touched  *prometheus.CounterVec
+	refusals *prometheus.CounterVec
 	lateness prometheus.Histogram
 }
 
@@ -42,6 +43,8 @@ func newMetrics() *metrics {
 			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
 		touched: counters("recourse_out_of_band_changes_total", "Tasks that somebody touched in Redis behind our back, as receipts name it.", "what",
 			background.BellArchived, background.BellRemoved, background.MirrorRemoved, background.MirrorRun),
+		refusals: counters("recourse_http_refusals_total", "Requests refused for who asked (401, 403, 429), by the code of the problem.", "code",
+			"key_missing", "key_invalid", "key_expired", "key_revoked", "tenant_mismatch", "role_missing", "beyond_reach", "host_unknown", "cross_origin", "too_many_failures"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "recourse_retry_lateness_seconds", Help: "How long after its time a retry started.", Buckets: latenessBounds,
 		}),
@@ -52,7 +55,7 @@ func newMetrics() *metrics {
 		ConstLabels: prometheus.Labels{"version": from.Version, "revision": from.Revision, "go_version": from.Go},
 	})
 	made.Set(1)
-	m.registry.MustRegister(made, m.attempts, m.entered, m.letters, m.brakes, m.touched, m.lateness)
+	m.registry.MustRegister(made, m.attempts, m.entered, m.letters, m.brakes, m.touched, m.refusals, m.lateness)
 	return m
 }
 

@@ -79,7 +79,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	t.Parallel()
 	of := fixed{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4},
-		AtRisk: map[string]int64{"EUR": 1250}, Held: 3, Unserved: 4, Expiring: map[string]int64{"settlement": 6},
+		AtRisk: map[string]int64{"EUR": 1250}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
 		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Beyond: 1},
 	}}
 	of.stats.Retention.Pruned, of.stats.Retention.Unarchived, of.stats.Retention.Failed = 8, 5, 2
@@ -93,7 +93,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	m.show(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
 		`recourse_evidence_write_failures_total 7`, `recourse_calls_abandoned 2`, `recourse_queues_paused 1`, `recourse_mirrors_removed_total 9`,
-		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_runs_unserved 4`, `recourse_levels_measured 1`,
+		`recourse_dead_letters_pruned_total 8`, `recourse_dead_letters_prune_failures_total 2`, `recourse_dead_letters_unarchived 5`, `recourse_dead_letters_expiring{family="settlement"} 6`, `recourse_dead_letters_held 3`, `recourse_runs_unserved 4`, `recourse_runs_uncalled 17`, `recourse_levels_measured 1`,
 		`recourse_conservation_breaches_total 13`, `recourse_escrows_breached 12`, `recourse_escrow_delta_oldest_age_seconds 0`,
 		`recourse_dead_letters_unknown{waits_for="lookup"} 12`, `recourse_dead_letters_unknown{waits_for="person"} 13`,
 		`recourse_dead_letter_lookups_total{result="asked"} 14`, `recourse_dead_letter_lookups_total{result="cleared"} 15`, `recourse_dead_letter_lookups_total{result="closed"} 16`,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/internal/pgurl"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -20,6 +21,9 @@ const (
 	EscrowVariable        = "RECOURSE_ESCROW_URL"
 	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"
 	LogLevelVariable      = "RECOURSE_LOG_LEVEL"
+	TargetsVariable       = "RECOURSE_TARGETS"
+	InsecureVariable      = "RECOURSE_INSECURE_SERVERS"
+	ProxyVariable         = "RECOURSE_PROXY_FROM_ENVIRONMENT"
 )
 
 // DefaultListen is where the pages are when nothing else is said.
@@ -33,12 +37,19 @@ type Options struct {
 	// Authorization is the header sent to the escrow service. It is a secret: it
 	// comes from the environment only and is never printed.
 	Authorization string
-	Listen        string // host:port of the pages; empty means none
-	Expose        bool   // allows a Listen beyond loopback
-	RequireKeys   bool   // asks for access keys on loopback with the embedded escrow service, too
-	Tenant        string // of requests without a key that name none
-	Embedded      bool
-	KeyLifetime   Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
+	Targets       []string // escrow services beside the default one, as NAME or NAME=URL; see BindTargets
+	// TargetAuthorization is the header sent to a target that has a URL, by its name: a secret as
+	// Authorization. None is sent where it is nil or answers empty.
+	TargetAuthorization func(name string) string
+	Insecure            []string // servers beyond this machine whose way is trusted; see Routes
+	Proxy               bool     // calls the escrow services by the proxy that HTTP_PROXY and HTTPS_PROXY name
+	Listen              string   // host:port of the pages; empty means none
+	Expose              bool     // allows a Listen beyond loopback
+	RequestLog          string   // level at which each request is logged; empty: debug
+	RequireKeys         bool     // asks for access keys on loopback with the embedded escrow service, too
+	Tenant              string   // of requests without a key that name none
+	Embedded            bool
+	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; to be said where EscrowURL is
 	// LookupLifetime is how long a lookup tells what became of a key; KeyLifetime when it was not said.
 	LookupLifetime Lifetime
 	InFlight       time.Duration               // for how long a call that was given up may still be executed; 0: escrowhttp.DefaultInFlight, less: none ever is
@@ -60,13 +71,14 @@ func wrong(format string, args ...any) error {
 
 // BindDatabase defines the flag that says where Postgres is.
 func (o *Options) BindDatabase(f *pflag.FlagSet) {
-	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=require (default $"+DatabaseVariable+")")
+	f.StringVar(&o.DatabaseURL, "database", "", "Postgres, as postgres://user@host:5432/name?sslmode=verify-full (default $"+DatabaseVariable+"; a password only there)")
+	o.bindInsecure(f)
 }
 
 // BindServers defines the flags that say where Postgres and Redis are.
 func (o *Options) BindServers(f *pflag.FlagSet) {
 	o.BindDatabase(f)
-	f.StringVar(&o.RedisURL, "redis", "", "Redis, as redis://host:6379/0, rediss:// for TLS, redis-sentinel://h1:26379,h2:26379/0?master=name or redis-cluster://h1:6379,h2:6379 (default $"+RedisVariable+")")
+	f.StringVar(&o.RedisURL, "redis", "", "Redis, as rediss://host:6379/0, redis:// on this machine, rediss-sentinel://h1:26379,h2:26379/0?master=name or rediss-cluster://h1:6379,h2:6379 (default $"+RedisVariable+"; a password only there)")
 }
 
 // BindLook defines the flags of what needs no Redis: --redis is taken, as elsewhere.
@@ -99,10 +111,12 @@ const KeyLifetimeMissing = `how long the escrow service recognises an operation 
 func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
 	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
-	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named")
+	o.BindTargets(f)
+	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
+	f.StringVar(&o.RequestLog, "request-log", "debug", "level at which each request is logged, with its principal: debug, info or warn; seen from --log-level on")
 	o.BindKnowledge(f)
 	f.BoolVar(&o.Lookups.Off, "lookups-by-hand", false, "ask about dead letters of unknown outcome only when a person does")
 	f.Var(&o.MaxRecoveries, "max-recoveries", `from how many lost workers a run is recovered: a number, or "unlimited"; the next loss makes it a dead letter`)
@@ -122,6 +136,14 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 			*v.to = getenv(v.name)
 		}
 	}
+	if o.Targets == nil {
+		o.Targets = targetsFrom(getenv(TargetsVariable))
+	}
+	if o.Insecure == nil {
+		o.Insecure = InsecureFrom(getenv)
+	}
+	o.Proxy = o.Proxy || ProxyAsked(getenv)
+	o.TargetAuthorization = func(name string) string { return getenv(authorizationOf(name)) }
 }
 
 // check refuses options that cannot work. Its errors are ErrOptions.
@@ -149,7 +171,25 @@ func (o *Options) check() error {
 	if err := checkBrake(o.Brake); err != nil {
 		return err
 	}
-	return o.checkListen()
+	if _, err := o.requestLevel(); err != nil {
+		return err
+	}
+	if err := o.checkListen(); err != nil {
+		return err
+	}
+	return o.CheckTransport()
+}
+
+// requestLevel returns the level at which each request is logged.
+func (o *Options) requestLevel() (zapcore.Level, error) {
+	if o.RequestLog == "" {
+		return zapcore.DebugLevel, nil
+	}
+	level, err := zapcore.ParseLevel(o.RequestLog)
+	if err != nil || level > zapcore.WarnLevel {
+		return level, wrong("--request-log must be debug, info or warn, not %q", o.RequestLog)
+	}
+	return level, nil
 }
 
 func (o *Options) checkListen() error {
@@ -175,22 +215,42 @@ func (o *Options) loopback() bool {
 // Service is the configuration of a service that hands over and looks, but
 // executes nothing.
 func (o *Options) Service() (postadjudication.Config, error) {
-	c, err := o.Look()
+	c, err := o.LookAnyhow()
 	if err == nil && c.Redis == nil {
 		err = wrong("no Redis is named: set %s or --redis", RedisVariable)
+	}
+	if err == nil {
+		err = o.CheckTransport()
 	}
 	return c, err
 }
 
 // Look is the configuration of a service that only looks. It needs no Redis.
 func (o *Options) Look() (postadjudication.Config, error) {
+	c, err := o.LookAnyhow()
+	if err == nil {
+		err = o.CheckTransport()
+	}
+	return c, err
+}
+
+// LookAnyhow is Look without CheckTransport. The doctor uses it to tell of routes that are not
+// protected.
+func (o *Options) LookAnyhow() (postadjudication.Config, error) {
 	if o.DatabaseURL == "" {
 		return postadjudication.Config{}, wrong("no Postgres is named: set %s or --database", DatabaseVariable)
 	}
 	if err := CheckDatabaseURL(o.DatabaseURL); err != nil {
 		return postadjudication.Config{}, err
 	}
+	targets, err := o.targets()
+	if err != nil {
+		return postadjudication.Config{}, err
+	}
 	c := postadjudication.Config{DatabaseURL: o.DatabaseURL}
+	for _, t := range targets {
+		c.Targets = append(c.Targets, postadjudication.Target{Name: t.name})
+	}
 	if o.RedisURL != "" {
 		opt, err := Redis(o.RedisURL)
 		if err != nil {

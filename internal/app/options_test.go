@@ -13,7 +13,7 @@ import (
 )
 
 func sound() Options {
-	return Options{DatabaseURL: "postgres://u@h/d", RedisURL: "redis://h", EscrowURL: "http://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Said: true}}
+	return Options{DatabaseURL: "postgres://u@h/d?sslmode=verify-full", RedisURL: "rediss://h", EscrowURL: "https://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Said: true}}
 }
 
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {

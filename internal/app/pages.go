@@ -39,17 +39,39 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
 	monitor = face.Guard(access.Queues, looking(monitor))
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) })
+	mux.Handle("GET /{$}", m.here(func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, index) }))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { m.text(w, http.StatusOK, "ok\n") })
-	mux.HandleFunc("GET /readyz", m.ready)
-	mux.Handle("GET /metrics", m.metrics.page(m.Log))
+	mux.Handle("GET /readyz", m.here(m.ready))
+	mux.Handle("GET /metrics", m.here(m.metrics.page(m.Log).ServeHTTP))
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", face)
 	if m.Stage != nil {
 		mux.Handle("/stage/", m.Stage)
 	}
-	return mux
+	return framed(mux)
+}
+
+// framed forbids every page to be framed, or taken for another type than it says.
+func framed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Security-Policy", "frame-ancestors 'none'")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// here wraps a page in a policy that forbids it to load anything and to be framed. Where no key
+// is needed it answers only under a loopback name in the Host header.
+func (m *Main) here(page http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !m.Keys && !api.LoopbackName(r.Host) {
+			http.Error(w, "without keys this is answered under the names of loopback only", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		page(w, r)
+	})
 }
 
 // looking lets only through what changes nothing, whatever the handler would do.

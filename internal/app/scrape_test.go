@@ -109,10 +109,10 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 
 func TestNotReadyWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	server, redis := testkit.Redis(t)
+	server, _ := testkit.Redis(t)
 	m := &app.Main{}
 	o := options(t)
-	o.RedisURL = "redis://" + addr(redis)
+	o.RedisURL = server.URL()
 	start(t, o, m)
 	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK {
 		t.Fatalf("%d %q", status, body)

@@ -159,8 +159,8 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 		}
 	})
 	o := app.Options{DatabaseURL: server.URL("postgres"), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second}
-	_, redis := testkit.Redis(t)
-	o.RedisURL = "redis://" + addr(redis)
+	redis, _ := testkit.Redis(t)
+	o.RedisURL = redis.URL()
 	if _, _, err := postadjudication.Migrate(t.Context(), o.DatabaseURL); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	o, m := options(t), &app.Main{}
 	running(t, o, m)
 	becomes(t, m, http.StatusOK, "")
-	client := redis.NewClient(&redis.Options{Addr: addr(m.Redis)})
+	client := redis.NewClient(&redis.Options{Addr: addr(m.Redis), Password: password(m.Redis)})
 	defer func() { _ = client.Close() }()
 	do := func(args ...any) {
 		t.Helper()

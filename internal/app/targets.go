@@ -1,0 +1,76 @@
+package app
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// target is an escrow service beside the default one.
+type target struct {
+	name string
+	url  string // empty: another name of the default one
+}
+
+// BindTargets defines the flag that names the escrow services beside the default one.
+func (o *Options) BindTargets(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.Targets, "target", nil, "an escrow service that adjudications may name beside "+postadjudication.DefaultTarget+": NAME=URL, or NAME for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
+}
+
+func targetsFrom(text string) []string { return strings.Fields(text) }
+
+// authorizationOf is the environment variable with the header for a target.
+func authorizationOf(name string) string {
+	return AuthorizationVariable + "_" + strings.Map(func(r rune) rune {
+		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return unicode.ToUpper(r)
+		}
+		return '_'
+	}, name)
+}
+
+// targets reads what the options say. Two names with one URL are refused: each would have a
+// circuit breaker of its own, and one that is open would be walked around by the other name.
+// The error is ErrOptions.
+func (o *Options) targets() ([]target, error) {
+	out := make([]target, 0, len(o.Targets))
+	endpoints, headers := []string{endpoint(o.EscrowURL)}, map[string]string{}
+	for _, text := range o.Targets {
+		name, at, given := strings.Cut(text, "=")
+		t := target{name: name, url: at}
+		switch {
+		case name == "" || given && at == "":
+			return nil, wrong("--target %q is neither NAME nor NAME=URL", text)
+		case name == postadjudication.DefaultTarget || slices.ContainsFunc(out, func(known target) bool { return known.name == name }):
+			return nil, wrong("--target names %q twice; %s is that of --escrow", name, postadjudication.DefaultTarget)
+		case given && slices.Contains(endpoints, endpoint(at)):
+			return nil, wrong("--target %s has the URL of another one: a circuit breaker is of an escrow service; as another name of --escrow say --target %s", name, name)
+		case given && headers[authorizationOf(name)] != "":
+			return nil, wrong("--target %s and %s would be sent the header of one variable, %s", name, headers[authorizationOf(name)], authorizationOf(name))
+		}
+		if given {
+			endpoints, headers[authorizationOf(name)] = append(endpoints, endpoint(at)), name
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// endpoint is what two URLs of one escrow service have in common, however they are written. Of
+// what is no URL it is the text.
+func endpoint(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return text
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)]
+	}
+	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") + ":" + port + strings.TrimRight(u.Path, "/")
+}

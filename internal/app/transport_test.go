@@ -1,0 +1,108 @@
+package app
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Beyond this machine only servers that show who they are, by TLS, are talked to, unless an
+// operator says that the way is trusted; and nothing of a URL is repeated.
+func TestServersBeyondThisMachineHaveToShowWhoTheyAre(t *testing.T) {
+	t.Parallel()
+	for server, ways := range map[string]map[string]Protection{
+		PostgresServer: {
+			"postgres://u:hush@h/d?sslmode=verify-full": Verified, "postgres://u:hush@h/d?sslmode=verify-ca": Unverified,
+			"postgres://u:hush@h/d?sslmode=verify-ca&sslrootcert=/etc/ours.pem": Verified,
+			"postgres://u:hush@h1,h2/d?sslmode=verify-full":                     Verified, "postgres://u:hush@h1,h2/d?sslmode=require": Unverified,
+			"postgres://u:hush@h/d?sslmode=require": Unverified, "postgres://u:hush@h/d": Unverified,
+			"postgres://u:hush@h/d?sslmode=disable": Clear, "postgres://u:hush@h/d?sslmode=prefer": Clear, "postgres://u:hush@h/d?sslmode=allow": Clear,
+			"postgres://u:hush@127.0.0.1/d?sslmode=disable": Local, "postgres://u:hush@[::1]:5433/d": Local, "postgres://u:hush@localhost/d?sslmode=disable": Local,
+			"postgres://u:hush@%2Frun%2Fpostgresql/d": Local, "postgres://u:hush@/d?host=/run/postgresql": Local,
+			"postgres://u:hush@127.0.0.1,h2/d?sslmode=disable": Clear, "postgres://u:hush@localhost/d?host=h&sslmode=disable": Clear,
+			"postgres://u:hush@localhost/d?hostaddr=192.0.2.1&sslmode=disable": Clear,
+		},
+		RedisServer: {
+			"redis://:hush@h": Clear, "rediss://:hush@h": Verified, "redis://:hush@127.0.0.1": Local, "redis://:hush@[::1]:6379": Local, "redis://localhost": Local,
+			"redis-sentinel://h1,h2/0?master=m": Clear, "rediss-sentinel://h1,h2/0?master=m": Verified, "redis-cluster://127.0.0.1,h2": Clear, "redis-cluster://127.0.0.1,[::1]": Local,
+		},
+		EscrowServer: {
+			"http://192.0.2.1/hush": Clear, "https://192.0.2.1/hush": Verified, "http://localhost:1/hush": Local, "http://127.9.9.9/hush": Local, "http://[::1]/hush": Local,
+			"http://localhost.example/hush": Clear, "http://[::ffff:127.0.0.1]/hush": Local,
+		},
+	} {
+		for url, want := range ways {
+			for _, said := range []bool{false, true} {
+				o := sound()
+				switch server {
+				case PostgresServer:
+					o.DatabaseURL = url
+				case RedisServer:
+					o.RedisURL = url
+				case EscrowServer:
+					o.EscrowURL = url
+				}
+				if said {
+					o.Insecure = []string{server}
+				}
+				routes, err := o.Routes()
+				if err != nil {
+					t.Fatalf("%s: %v", url, err)
+				}
+				for _, r := range routes {
+					if r.Server == server && r.Protection != want {
+						t.Errorf("%s: %s, want %s", url, r.Protection, want)
+					}
+				}
+				err = o.check()
+				if refused := !want.Safe() && !said; refused != errors.Is(err, ErrOptions) || err != nil && (!refused || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "--insecure-servers "+server)) {
+					t.Errorf("%s, said %v: %v", url, said, err)
+				}
+			}
+		}
+	}
+	o := sound()
+	o.Targets = []string{"bank=http://bank.example"}
+	if err := o.check(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "bank") {
+		t.Errorf("a target: %v", err)
+	}
+	o = sound()
+	o.Insecure = []string{"all"}
+	if err := o.check(); !errors.Is(err, ErrOptions) {
+		t.Errorf("an unknown server: %v", err)
+	}
+	o = sound()
+	o.DatabaseURL = "postgres://u@h/d?sslmode=hush"
+	if _, err := o.Routes(); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") {
+		t.Errorf("an sslmode that is none: %v", err)
+	}
+}
+
+// The environment's proxy reads what is sent in the clear, so it is used only where that is asked.
+func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
+	proxied := make(chan string, 8)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxied <- r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer proxy.Close()
+	t.Setenv("HTTP_PROXY", proxy.URL) // read once in a process, by the first call that asks for it
+	for _, asked := range []string{"", "true"} {
+		o := sound()
+		o.EscrowURL, o.Insecure, o.Authorization = "http://escrow.invalid", []string{EscrowServer}, "Bearer x"
+		o.FromEnvironment(func(name string) string { return map[string]string{ProxyVariable: asked}[name] })
+		e, err := o.OpenEscrow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Executor.Execute(t.Context(), postadjudication.Call{Request: []byte("{}")})
+		e.Close()
+		if got := len(proxied); got != len(asked)/len("true") {
+			t.Errorf("asked %q: the proxy was called %d times", asked, got)
+		}
+	}
+}
