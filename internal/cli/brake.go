@@ -62,19 +62,22 @@ func (c *command) brakeList() *cobra.Command {
 		},
 	}
 	o.BindLook(cmd.Flags())
-	tenantFlag(cmd.Flags(), &tenant)
-	allTenantsFlag(cmd.Flags(), &all)
+	tenantOrAllFlags(cmd.Flags(), &tenant, &all)
 	return cmd
 }
 
-func allTenantsFlag(f *pflag.FlagSet, all *bool) {
+func tenantOrAllFlags(f *pflag.FlagSet, tenant *string, all *bool) {
+	f.StringVar(tenant, "tenant", "", "name of the tenant (or --all-tenants)")
 	f.BoolVar(all, "all-tenants", false, "the circuit breaker over all tenants, instead of --tenant")
 }
 
 // tenantOrAll wants either a tenant or all of them.
 func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
+	if !all && *tenant == "" {
+		return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+	}
 	if !all {
-		return needTenant(cmd, *tenant)
+		return nil
 	}
 	if *tenant != "" && *tenant != postadjudication.AllTenants {
 		return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
@@ -144,10 +147,9 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 	}
 	f := cmd.Flags()
 	o.BindServers(f)
-	tenantFlag(f, &tenant)
-	allTenantsFlag(f, &all)
+	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
-	f.StringVar(&actor, "actor", "", "who asks (required)")
+	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }

@@ -56,7 +56,7 @@ cases free. Who asks and why are kept in the receipt.`,
 	f := cmd.Flags()
 	o.BindServers(f)
 	tenantFlag(f, &tenant)
-	f.StringVar(&actor, "actor", "", "who asks (required)")
+	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }

@@ -128,7 +128,7 @@ may begin anew.`,
 			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
 				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
-					return err
+					return o.gone(err, "transaction "+f.Transaction)
 				}
 				return c.tellBulk(&o, plan)
 			})
@@ -138,7 +138,7 @@ may begin anew.`,
 	o.bindActor(f)
 	which.bind(f)
 	f.BoolVar(&all, "all", false, "all cases that have something reserved")
-	f.IntVar(&limit, "limit", 0, "at most this many cases, the oldest, 1 to 1000; without it more than 1000 are refused")
+	f.IntVar(&limit, "limit", 0, "at most this many cases that can be freed, the oldest, 1 to 1000; without it more than 1000 are refused")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
 	return cmd

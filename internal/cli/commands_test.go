@@ -59,6 +59,18 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
+// A secret in a line is refused by each of its fields, and is not shown.
+func TestSubmitShowsNoSecretOfALine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	got := p.run(strings.Replace(another("4111 1111 1111 1111"), "{", `{"target":"4111.1111.1111.1111",`, 1), "submit", "-", "--json")
+	got.wants(t, "submit", 1, "1 line not accepted")
+	v := got.object(t)
+	if refused := v["refused"].([]any); v["bad_lines"] != 1.0 || len(refused) < 2 || refused[0].(map[string]any)["line"] != 1.0 || strings.Contains(got.out, "1111") {
+		t.Errorf("%s", got.out)
+	}
+}
+
 // runOf is the first run of a transaction.
 func (p *place) runOf(transaction string) string {
 	p.t.Helper()

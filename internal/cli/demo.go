@@ -31,7 +31,7 @@ hands over every line of the input, waits until every run is at rest, and holds
 what Recourse says against that ledger. Exit code 0 means that every invariant
 holds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := demo.Options{DatabaseURL: c.Getenv(app.DatabaseVariable), RedisURL: redisURL, Progress: c.Err}
+			o := demo.Options{DatabaseURL: c.Getenv(app.DatabaseVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(c.Getenv), Progress: c.Err}
 			if o.RedisURL == "" {
 				o.RedisURL = c.Getenv(app.RedisVariable)
 			}
@@ -97,21 +97,31 @@ func (c *command) invite(d *demo.Demo) error {
 	if err != nil {
 		return err
 	}
-	for _, line := range []string{
-		"queues and tasks    URL/asynqmon",
-		"metrics             URL/metrics",
-		"HTTP API            URL/api/v1   (name a tenant in Recourse-Tenant)",
-		"dead letters        recourse dlq list --server URL --tenant northwind-homes",
-		"receipts            recourse receipts verify --tenant northwind-homes --database 'DATABASE'",
-		"two people          nobody shows a key here, so one does what takes two elsewhere (people: 1); with keys it takes two:",
-		"                    recourse keys create --database 'DATABASE' --tenant northwind-homes --principal user:ada --roles operator,approver --actor root --reason demo",
-		"mend the escrow     curl -X POST URL/stage/repair",
-		"let time pass       curl -X POST 'URL/stage/clock?forward=P180D'   (announces the end of letters; with P8D more they go to ARCHIVE)",
-		"Ctrl-C ends it.",
-	} {
-		c.note(strings.NewReplacer("URL", d.URL(), "DATABASE", database, "ARCHIVE", d.Archive()).Replace(line))
+	for _, line := range invitation(d.URL(), database, d.Archive()) {
+		c.note(line)
 	}
 	return nil
+}
+
+// invitation is what may be done to a stage, a line each, as it is to be typed.
+func invitation(url, database, archive string) []string {
+	fill := strings.NewReplacer("{url}", url, "{database}", database, "{archive}", archive)
+	lines := []string{
+		"queues and tasks    {url}/asynqmon",
+		"metrics             {url}/metrics",
+		"HTTP API            {url}/api/v1   (name a tenant in Recourse-Tenant)",
+		"dead letters        recourse dlq list --server {url} --tenant northwind-homes",
+		"receipts            RECOURSE_DATABASE_URL='{database}' recourse receipts verify --tenant northwind-homes",
+		"two people          nobody shows a key here, so one does what takes two elsewhere (people: 1); with keys it takes two:",
+		"                    RECOURSE_DATABASE_URL='{database}' recourse keys create --tenant northwind-homes --principal user:ada --roles operator,approver --actor root --reason demo",
+		"mend the escrow     curl -X POST {url}/stage/repair",
+		"let time pass       curl -X POST '{url}/stage/clock?forward=P180D'   (announces the end of letters; with P8D more they go to {archive})",
+		"Ctrl-C ends it.",
+	}
+	for i := range lines {
+		lines[i] = fill.Replace(lines[i])
+	}
+	return lines
 }
 
 // note tells people what goes on, beside the answer.

@@ -71,8 +71,8 @@ func (c *command) bulkPlan() *cobra.Command {
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&b.q.Queue, "to-queue", "", "of forks: another queue of the family, such as settlement:1")
 	f.IntVar(&p.attempts, "max-retries", 0, "of forks: attempts in all of each new run (0: as the letter's)")
-	yesOr(f, &eligible, "set-eligible", "of marks: worth another try")
-	yesOr(f, &review, "set-review", "of marks: a person should look first")
+	yesOr(f, &eligible, "set-eligible", "of marks: worth another try", "not worth one")
+	yesOr(f, &review, "set-review", "of marks: a person should look first", "nobody needs to")
 	return cmd
 }
 
@@ -187,7 +187,7 @@ func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
 	switch {
 	case b.State != postadjudication.BulkPlanned:
 	case b.Items == 0:
-		s.Text("Nothing was done: there are no such letters.")
+		s.Text("Nothing was done: there are no such %ss.", whatOf(b))
 	case b.Ready == 0:
 		s.Text("Nothing was done: all of them would be refused.")
 	default:

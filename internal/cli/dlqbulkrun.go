@@ -98,11 +98,11 @@ func leftUndone(o *office, b postadjudication.Bulk) error {
 	case b.State == postadjudication.BulkRunning: // it goes on
 		return nil
 	case p.Pending > 0 && b.State != postadjudication.BulkPlanned:
-		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d letters not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, items)
+		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, whatOf(b), items)
 	case p.Done < b.Ready:
-		return fmt.Errorf("%d of %d letters that could be done were not: %s", b.Ready-p.Done, b.Ready, items)
+		return fmt.Errorf("%d of %d %ss that could be done were not: %s", b.Ready-p.Done, b.Ready, whatOf(b), items)
 	case b.Items > 0 && p.Done == 0:
-		return fmt.Errorf("nothing was done: %s refused: %s", plural(int(b.Items), "letter"), items)
+		return fmt.Errorf("nothing was done: %s refused: %s", plural(int(b.Items), whatOf(b)), items)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (c *command) awaitBulk(ctx context.Context, o *office, k clerk, b postadjud
 			return b, err
 		}
 		if looks == bulkIdle && b.Progress.Pending == b.Items {
-			c.note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it")
+			c.note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it; a finding waits while its run is being called")
 		}
 		select {
 		case <-ctx.Done():

@@ -70,7 +70,7 @@ func TestWhoWaitsForAPlanThatIsStoppedFails(t *testing.T) {
 		}
 		o.did("operator", "bulk", turn, id, "--reason", "not today")
 		left := <-watched
-		left.wants(t, turn, 1, "the plan was "+state+" by operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
+		left.wants(t, turn, 1, "the plan was "+state+" by user:operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
 		if turn == "pause" {
 			o.dlq("operator", append(run, "--detach")...).wants(t, "run of what is paused", 1, "was paused by")
 		}

@@ -13,10 +13,28 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
+// whatOf is the word for one item of a plan.
+func whatOf(b postadjudication.Bulk) string {
+	if b.Action == postadjudication.BulkFree {
+		return "case"
+	}
+	return "letter"
+}
+
+// moved is a sum that a plan states, in its currency where it has one.
+func moved(b postadjudication.Bulk, minor int64) string {
+	if len(b.Money) == 1 {
+		for currency := range b.Money {
+			return settlement.Money{Minor: minor, Currency: currency}.String()
+		}
+	}
+	return fmt.Sprintf("%d in minor units", minor)
+}
+
 func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
-		{"letters", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
+		{whatOf(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
 	}
 	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
 		cells := policyCells(p)
@@ -29,11 +47,11 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
 	if f := b.Asked.Finding; f != nil {
-		found := fmt.Sprintf("%s, %d moved in minor units, %s", f.Class, f.Moved, f.Reference)
+		found := fmt.Sprintf("%s, %s moved, %s", f.Class, moved(b, f.Moved), f.Reference)
 		if f.Lookup {
-			found += ", as the escrow service answered that the planner named"
+			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
-		rows = append(rows, []string{"finding", found})
+		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
 	}
 	if b.Asked.Reference != "" {
 		rows = append(rows, []string{"reference", b.Asked.Reference})
@@ -89,6 +107,9 @@ func showBulkItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 		if item.Gate != "" {
 			became += " by " + string(item.Gate)
 		}
+		if item.WaitsFor != "" {
+			became += ": " + item.WaitsFor.Meaning()
+		}
 		if !item.NewRun.IsZero() {
 			became += ", as run " + item.NewRun.String()
 		}
@@ -98,9 +119,9 @@ func showBulkItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 		if item.Currency != "" {
 			money = settlement.Money{Minor: item.Amount, Currency: item.Currency}.String()
 		}
-		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Run.String(), money, became}
+		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, became}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Became", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Case"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Became", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}

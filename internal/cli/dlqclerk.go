@@ -59,6 +59,7 @@ type peopleKeeper interface {
 type keyKeeper interface {
 	Keys(context.Context) ([]access.Key, error)
 	CreateKey(context.Context, postadjudication.NewKey) (keyMade, error)
+	RotateKey(context.Context, postadjudication.KeyRotation) (keyMade, error)
 	RevokeKey(ctx context.Context, prefix, reason string) (access.Key, error)
 }
 

@@ -34,8 +34,8 @@ people and rules; they open no gate.`,
 			q.Reason = l.reason
 			return k.Mark(ctx, l.run, q)
 		})
-	yesOr(cmd.Flags(), &eligible, "eligible", "worth another try")
-	yesOr(cmd.Flags(), &review, "review", "a person should look first")
+	yesOr(cmd.Flags(), &eligible, "eligible", "worth another try", "not worth one")
+	yesOr(cmd.Flags(), &review, "review", "a person should look first", "nobody needs to")
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(flag("--eligible", eligible, &q.ReprocessEligible), flag("--review", review, &q.ManualReviewRequired)); err != nil {

@@ -6,10 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -27,8 +24,8 @@ func (pays) Execute(_ context.Context, c postadjudication.Call) postadjudication
 func (o *operator) chore() string {
 	o.t.Helper()
 	s, err := postadjudication.Open(o.t.Context(), postadjudication.Config{
-		DatabaseURL: o.url, Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
-		Executor: pays{}, Families: []postadjudication.Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+		DatabaseURL: o.url, Redis: o.redis(),
+		Executor: pays{}, Demonstration: true, Families: []postadjudication.Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "chore.failed"}}
 		}}},
 	})

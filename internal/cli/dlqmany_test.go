@@ -37,7 +37,7 @@ func bothWays(t *testing.T, test func(t *testing.T, o *operator)) {
 			v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 			defer stop()
 			p.env[app.EscrowVariable] = v["escrow"].(string)
-			made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
+			made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
 			made.wants(t, "keys create", 0, "")
 			token := made.object(t)["token"].(string)
 			o := &operator{place: p, tokens: map[string]string{"operator": token, "auditor": token}}
@@ -169,7 +169,7 @@ func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	defer interrupt()
 	watched := make(chan said, 1)
 	go func() {
-		watched <- execute(ctx, p.env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:o'neil")
+		watched <- execute(ctx, p.env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:oneil")
 	}()
 	var plan map[string]any
 	for plan == nil { // bounded by the time limit of go test
@@ -183,7 +183,7 @@ func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	left := <-watched
 	left.wants(t, "the watcher", 1, "interrupted")
 	id := plan["id"].(string)
-	for _, line := range []string{"recourse dlq bulk show " + id + " --tenant acme\n", "recourse dlq bulk cancel " + id + ` --tenant acme --actor 'user:o'\''neil' --reason ...`} {
+	for _, line := range []string{"recourse dlq bulk show " + id + " --tenant acme\n", "recourse dlq bulk cancel " + id + " --tenant acme --actor user:oneil --reason ..."} {
 		if !strings.Contains(left.err, line) {
 			t.Errorf("%q is not in %s", line, left.err)
 		}

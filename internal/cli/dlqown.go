@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -19,7 +18,7 @@ import (
 type own struct {
 	*postadjudication.Service
 	tenant, actor string
-	escrow        *escrowhttp.Executor // nil when none is named
+	escrow        *app.Escrow // nil when none is named
 }
 
 // openOwn opens the service. An escrow service is only asked what became of money, and
@@ -41,16 +40,10 @@ func (c *command) openOwn(ctx context.Context, o *office) (*own, error) {
 	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
 	k := &own{tenant: o.tenant, actor: o.actor}
 	if o.EscrowURL != "" {
-		header := http.Header{}
-		if o.Authorization != "" {
-			header.Set("Authorization", o.Authorization)
+		if k.escrow, err = o.OpenEscrow(); err != nil {
+			return nil, err
 		}
-		if k.escrow, err = escrowhttp.New(escrowhttp.Config{
-			BaseURL: o.EscrowURL, Header: header, KeyLifetime: o.KeyLifetime.Span, LookupLifetime: o.LookupLifetime.Span, InFlight: o.InFlight,
-		}); err != nil {
-			return nil, &exit{exitUsage, err}
-		}
-		config.Executor = k.escrow
+		config.Executor, config.Targets = k.escrow.Executor, k.escrow.Targets
 	}
 	if k.Service, err = postadjudication.Open(ctx, config); err != nil {
 		k.closeEscrow()
@@ -116,6 +109,12 @@ func (k *own) Keys(ctx context.Context) ([]access.Key, error) {
 func (k *own) CreateKey(ctx context.Context, q postadjudication.NewKey) (keyMade, error) {
 	q.Tenant, q.Actor = k.tenant, k.actor
 	token, made, err := k.Service.CreateKey(ctx, q)
+	return keyMade{token, made}, err
+}
+
+func (k *own) RotateKey(ctx context.Context, q postadjudication.KeyRotation) (keyMade, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	token, made, err := k.Service.RotateKey(ctx, q)
 	return keyMade{token, made}, err
 }
 

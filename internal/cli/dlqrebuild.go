@@ -56,9 +56,9 @@ again when it was stopped. It is done beside the database: there is no --server 
 	}
 	f := cmd.Flags()
 	o.BindLook(f)
-	f.StringVar(&tenant, "tenant", "", "whose")
-	f.BoolVar(&all, "all-tenants", false, "everybody's")
-	f.StringVar(&actor, "actor", "", "who asks (required)")
+	f.StringVar(&tenant, "tenant", "", "name of the tenant (or --all-tenants)")
+	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
+	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }

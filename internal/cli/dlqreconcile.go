@@ -71,6 +71,9 @@ func (c *command) dlqReconcile() *cobra.Command {
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
 					return &exit{exitUsage, errors.New("no escrow service is named that could be asked: set $" + app.EscrowVariable + ", or ask a server with --server")}
 				}
+				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.server == "" {
+					return &exit{exitUsage, errors.New("the escrow service of this run is none of those named: name it in $" + app.TargetsVariable + ", as recourse serve --target has it, or ask a server with --server")}
+				}
 				if err != nil {
 					return err
 				}

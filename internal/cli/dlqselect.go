@@ -62,10 +62,13 @@ func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
 	f.StringVar(&l.filter.Escrow, "escrow", "", "escrow reference")
 	f.StringVar(&l.filter.Dispatch, "dispatch", "", "dispatch reference, as receipts show it")
 	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "who tried it again last")
-	yesOr(f, &l.held, "held", "held")
-	yesOr(f, &l.eligible, "eligible", "marked for another try, or so by its class")
-	yesOr(f, &l.review, "review", "marked for a person to look at, or so by its class")
+	yesOr(f, &l.held, "held", "only held letters", others)
+	yesOr(f, &l.eligible, "eligible", "only letters that are worth another try, as marked or as they died", others)
+	yesOr(f, &l.review, "review", "only letters that a person should look at first, as marked or as they died", others)
 	f.Var(&l.filter.ExpiringWithin, "expiring-within", "let go by retention within this time, such as 7d")
+	for _, span := range []string{"older-than", "younger-than", "expiring-within"} {
+		f.Lookup(span).DefValue = "" // no span selects nothing by age, which 0s would not say
+	}
 }
 
 // read gives the filter. A word that can't be meant is a mistake, never no filter.
@@ -123,9 +126,12 @@ func choice[T ~string](name, value string, to *T, words ...string) error {
 	return oneOf(name, value, words...)
 }
 
+// others says what =false selects.
+const others = "only the others"
+
 // yesOr defines a flag that says yes by itself, and no or yes by =false or =true.
-func yesOr(f *pflag.FlagSet, to *string, name, what string) {
-	f.StringVar(to, name, "", what+"; with =false the others")
+func yesOr(f *pflag.FlagSet, to *string, name, what, no string) {
+	f.StringVar(to, name, "", what+"; with =false "+no)
 	f.Lookup(name).NoOptDefVal = "true"
 }
 

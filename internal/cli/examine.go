@@ -15,15 +15,21 @@ func (c *command) doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: exactly(),
 		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Without
-a Redis it checks Postgres alone, and says so. Exit code 1 when something is wrong; hints
+a Redis it checks Postgres alone, and says so. The ways to them, and to the escrow
+services that the environment names, are to be on this machine or by TLS that shows who
+answers. Exit code 1 when something is wrong; hints
 don't count.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.FromEnvironment(c.Getenv)
-			config, err := o.Look()
+			config, err := o.LookAnyhow()
 			if err != nil {
 				return err
 			}
-			checks := doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis)
+			routes, err := o.Routes()
+			if err != nil {
+				return err
+			}
+			checks := append(doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis), transport(routes)...)
 			healthy := doctor.Healthy(checks)
 			if c.json {
 				err = c.answer(map[string]any{"ok": healthy, "checks": checks})
@@ -38,6 +44,21 @@ don't count.`,
 	}
 	o.BindServers(cmd.Flags())
 	return cmd
+}
+
+// transport says of each way to a server whether others can read it or answer on it.
+func transport(routes []app.Route) []doctor.Check {
+	out := make([]doctor.Check, len(routes))
+	for i, r := range routes {
+		out[i] = doctor.Check{Name: "TLS of " + r.Name, Verdict: doctor.Fine, Result: r.Protection.String()}
+		if !r.Protection.Safe() {
+			out[i].Verdict, out[i].Cure = doctor.Wrong, r.Cure
+		}
+		if !r.Protection.Safe() && r.Said {
+			out[i].Verdict, out[i].Result = doctor.Hint, out[i].Result+"; --insecure-servers says that the way is trusted"
+		}
+	}
+	return out
 }
 
 func showChecks(s *screen.Screen, checks []doctor.Check) error {

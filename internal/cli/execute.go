@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/doctor"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
 )
 
 // Streams are what a command reads and writes.
@@ -64,7 +66,7 @@ func (c *command) complain(err error, code int, asJSON bool) {
 		line += "; " + doctor.WithoutTLS
 	}
 	if line != "" {
-		if _, werr := fmt.Fprintf(c.Err, "recourse: %s\n", line); werr != nil {
+		if _, werr := fmt.Fprintf(c.Err, "recourse: %s\n", screen.Plain(line)); werr != nil {
 			return // nobody reads what goes wrong here
 		}
 	}
@@ -107,10 +109,16 @@ func (c *command) answer(v any) error {
 	return c.encode(v)
 }
 
+// encode writes JSON in which no character is one that a terminal obeys.
 func (c *command) encode(v any) error {
-	enc := json.NewEncoder(c.Out)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := c.Out.Write(screen.PlainJSON(text.Bytes()))
+	return err
 }
 
 // usage makes wrong flags and arguments exit 2, with a pointer to the help.

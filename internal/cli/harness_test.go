@@ -27,10 +27,20 @@ type place struct {
 
 func newPlace(t *testing.T, databaseURL string) *place {
 	t.Helper()
-	_, redis := testkit.Redis(t)
+	redis, _ := testkit.Redis(t)
 	return &place{t: t, url: databaseURL, env: map[string]string{
-		app.DatabaseVariable: databaseURL, app.RedisVariable: "redis://" + redis.(asynq.RedisClientOpt).Addr,
+		app.DatabaseVariable: databaseURL, app.RedisVariable: redis.URL(),
 	}}
+}
+
+// redis is the server of the environment.
+func (p *place) redis() asynq.RedisConnOpt {
+	p.t.Helper()
+	opt, err := asynq.ParseRedisURI(p.env[app.RedisVariable])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return opt
 }
 
 // said is what a command wrote, and how it ended.

@@ -114,8 +114,7 @@ func (c *command) brakeHistory() *cobra.Command {
 	}
 	f := cmd.Flags()
 	o.BindLook(f)
-	tenantFlag(f, &tenant)
-	allTenantsFlag(f, &all)
+	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	p.bind(f)
 	return cmd

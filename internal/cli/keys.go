@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
@@ -15,8 +16,8 @@ import (
 
 func (c *command) keys() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "keys", Short: "Make, list and revoke access keys", Args: c.noSuch,
-		Long: `Make, list and revoke the access keys of the HTTP API and asynqmon. A key opens one
+		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: c.noSuch,
+		Long: `Make, list, rotate and revoke the access keys of the HTTP API and asynqmon. A key opens one
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
   submitter  hands over adjudications, and looks
@@ -25,11 +26,18 @@ tenant, and its principal is the actor of whatever is done with it. Its roles:
   auditor    looks at everything, with the receipts
   admin      keys, policies, rules, how many people money takes; moves no money
 
+--platform opens asynqmon, which shows the queues of all tenants, and nothing else. It is
+given here only, beside the database.
+
+A key of a person (user:...) ends after 90 days, any other after 400, if nothing else is
+said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
+uses it is told its end. Rotating a key makes a successor, which opens beside it.
+
 With --server a server is asked, with the key of an admin in $` + KeyVariable + `; a key can't
 make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRevoke(), c.history(postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
+	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRotate(), c.keysRevoke(), c.history(postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
 }
 
@@ -61,7 +69,8 @@ func (o *ordered) check(cmd *cobra.Command) error {
 func (c *command) keysCreate() *cobra.Command {
 	var k ordered
 	var principal, roles string
-	var lasts time.Duration
+	var platform bool
+	var end keyEnd
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make an access key, and show it this once", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -69,38 +78,118 @@ func (c *command) keysCreate() *cobra.Command {
 				return err
 			}
 			n := postadjudication.NewKey{Principal: principal, Reason: k.reason}
-			if n.Roles, err = access.ParseRoles(roles); err != nil {
-				return usage(cmd, errors.New("--roles "+err.Error()))
+			if roles == "" && !platform {
+				return usage(cmd, errors.New("--roles is missing"))
 			}
-			switch {
-			case principal == "":
+			if roles != "" {
+				if n.Roles, err = access.ParseRoles(roles); err != nil {
+					return usage(cmd, errors.New("--roles "+err.Error()))
+				}
+			}
+			if platform {
+				n.Roles = append(n.Roles, access.Platform)
+			}
+			if principal == "" {
 				return usage(cmd, errors.New("--principal is missing"))
-			case lasts < 0:
-				return usage(cmd, errors.New("--expires-in is negative"))
-			case lasts > 0:
-				n.ExpiresAt = time.Now().Add(lasts)
 			}
+			if err := access.CheckPrincipal(principal); err != nil {
+				return usage(cmd, errors.New("--principal "+err.Error()))
+			}
+			if n.ExpiresAt, err = end.check(cmd, time.Now()); err != nil {
+				return err
+			}
+			n.NeverExpires = end.never
 			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
 				made, err := at.CreateKey(ctx, n)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(made)
-				}
-				s := screen.New(c.Out)
-				s.Text("%s", made.Token)
-				s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made.Key))
-				return s.Err()
+				return c.showMade(made)
 			})
 		},
 	}
 	k.bind(cmd)
 	f := cmd.Flags()
 	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
-	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required)")
-	f.DurationVar(&lasts, "expires-in", 0, "for how long it opens, such as 720h (0: until it is revoked)")
+	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.BoolVar(&platform, "platform", false, "it opens asynqmon, which shows the queues of all tenants (not with --server: no tenant's admin gives it)")
+	k.local(f, own)
+	end.bind(f)
 	return cmd
+}
+
+// keyEnd are the flags that say when a new key ends.
+type keyEnd struct {
+	after time.Duration
+	never string
+}
+
+func (e *keyEnd) bind(f *pflag.FlagSet) {
+	f.DurationVar(&e.after, "expires-in", 0, "for how long it opens, such as 720h (default 2160h, 90 days, of user:..., else 9600h, 400 days; at most 17520h, 2 years)")
+	f.StringVar(&e.never, "never-expires", "", "`why` the key has no end; it stands in the receipt")
+}
+
+// check returns the time at which the key ends; zero when the flags say none.
+func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
+	said, never := cmd.Flags().Changed("expires-in"), cmd.Flags().Changed("never-expires")
+	switch {
+	case said && never:
+		return time.Time{}, usage(cmd, errors.New("--expires-in and --never-expires exclude each other"))
+	case never && strings.TrimSpace(e.never) == "":
+		return time.Time{}, usage(cmd, errors.New("--never-expires says why: it is empty"))
+	case said && e.after <= 0:
+		return time.Time{}, usage(cmd, errors.New("--expires-in must be above 0; a key without an end says why: --never-expires WHY"))
+	case said && e.after > access.LongestLifetime:
+		return time.Time{}, usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; a key without an end says why: --never-expires WHY"))
+	case said:
+		return now.Add(e.after), nil
+	}
+	return time.Time{}, nil
+}
+
+func (c *command) keysRotate() *cobra.Command {
+	var k ordered
+	var end keyEnd
+	cmd := &cobra.Command{
+		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: exactly("PREFIX"),
+		Long: `Make a key with the principal and the roles of another one, which is named by its prefix:
+the 12 characters behind rck_. Both open, until the old one ends or is revoked: keys list
+tells when it was used last.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := k.check(cmd); err != nil {
+				return err
+			}
+			ends, err := end.check(cmd, time.Now())
+			if err != nil {
+				return err
+			}
+			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
+				made, err := at.RotateKey(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.reason})
+				if err != nil {
+					return k.gone(err, "key "+args[0])
+				}
+				return c.showMade(made)
+			})
+		},
+	}
+	k.bind(cmd)
+	end.bind(cmd.Flags())
+	return cmd
+}
+
+// showMade shows a key that was made, with its token.
+func (c *command) showMade(made keyMade) error {
+	if c.json {
+		return c.answer(made)
+	}
+	s := screen.New(c.Out)
+	s.Text("%s", made.Token)
+	s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made.Key))
+	if made.SuccessorOf != "" {
+		s.Text("The key %s opens beside it: revoke it when nothing uses it any more.", made.SuccessorOf)
+	}
+	return s.Err()
 }
 
 func until(k access.Key) string {
@@ -142,7 +231,7 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		for j, r := range k.Roles {
 			roles[j] = string(r)
 		}
-		used, ends := "never", "-"
+		used, ends := "never", "never"
 		if k.LastUsed != nil {
 			used = k.LastUsed.Format("2006-01-02 15:04")
 		}

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/internal/api"
 )
 
 // Of lines below error that say the same, this many are written within the span, and then
@@ -26,7 +28,8 @@ func logLevel(name string) (zapcore.Level, error) {
 	return level, nil
 }
 
-// newLogger writes JSON lines of a level and above. Errors are all written.
+// newLogger writes JSON lines of a level and above. Errors, and lines about access, are all
+// written.
 func newLogger(to io.Writer, level zapcore.Level) *zap.Logger {
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -36,5 +39,23 @@ func newLogger(to io.Writer, level zapcore.Level) *zap.Logger {
 	}
 	errors := core(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel })
 	others := core(func(l zapcore.Level) bool { return l < zapcore.ErrorLevel })
-	return zap.New(zapcore.NewTee(errors, zapcore.NewSamplerWithOptions(others, sampledSpan, sampledFirst, sampledThen)))
+	sampled := zapcore.NewSamplerWithOptions(others, sampledSpan, sampledFirst, sampledThen)
+	return zap.New(zapcore.NewTee(errors, accessLines{sampled, false}, accessLines{others, true}))
+}
+
+// accessLines is a core that takes the lines about access alone, or all but them.
+type accessLines struct {
+	zapcore.Core
+	takes bool
+}
+
+func (c accessLines) With(fields []zapcore.Field) zapcore.Core {
+	return accessLines{c.Core.With(fields), c.takes}
+}
+
+func (c accessLines) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if (e.LoggerName == api.AccessLogger) != c.takes {
+		return to
+	}
+	return c.Core.Check(e, to)
 }

@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/recourse-dev/recourse/internal/api"
 )
 
 func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
@@ -18,6 +20,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 		log.Debug("unheard")
 		log.Warn("redis client", zap.String("said", "refused"))
 		log.Error("a breach")
+		log.Named(api.AccessLogger).Info("request")
 	}
 	log.Info("another")
 	counts := map[string]int{}
@@ -28,7 +31,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 		}
 		counts[l.Level+" "+l.Msg]++
 	}
-	if counts["error a breach"] != 500 || counts["info another"] != 1 || counts["debug unheard"] != 0 {
+	if counts["error a breach"] != 500 || counts["info request"] != 500 || counts["info another"] != 1 || counts["debug unheard"] != 0 {
 		t.Errorf("%v", counts)
 	}
 	if n := counts["warn redis client"]; n < sampledFirst || n > 5*sampledFirst {

@@ -78,4 +78,10 @@ func TestWhatOnlyLooksReadsWhereTriggersAreOff(t *testing.T) {
 	if people := p.run("", "receipts", "verify", "--tenant", "acme"); people.code != 0 || !strings.Contains(people.out, "2 triggers") || people.err != "" {
 		t.Errorf("%+v", people)
 	}
+	if mended := p.run("", "migrate"); mended.code != 0 || !strings.Contains(strings.Join(strings.Fields(mended.out), " "), "in force again: receipts.append_only, runs.never_changed. Evidence may have been changed") {
+		t.Errorf("%+v", mended)
+	}
+	if again := p.run("", "migrate"); again.code != 0 || strings.Contains(again.out, "in force") {
+		t.Errorf("%+v", again)
+	}
 }

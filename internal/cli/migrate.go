@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,22 +25,61 @@ func (c *command) migrate() *cobra.Command {
 			if err := app.CheckDatabaseURL(o.DatabaseURL); err != nil {
 				return err
 			}
-			from, to, err := postadjudication.Migrate(cmd.Context(), o.DatabaseURL)
-			if err != nil {
+			if err := o.CheckTransport(); err != nil {
+				return err
+			}
+			m := migrated{}
+			var err error
+			if m.Restored, err = triggersOff(cmd.Context(), o); err != nil {
+				return err
+			}
+			if m.From, m.To, err = postadjudication.Migrate(cmd.Context(), o.DatabaseURL); err != nil {
 				return err
 			}
 			if c.json {
-				return c.answer(map[string]int64{"from": from, "to": to})
+				return c.answer(m)
 			}
-			s := screen.New(c.Out)
-			if from == to {
-				s.Text("The schema is at version %d already.", to)
-			} else {
-				s.Text("The schema went from version %d to %d.", from, to)
-			}
-			return s.Err()
+			return m.show(screen.New(c.Out))
 		},
 	}
 	o.BindDatabase(cmd.Flags())
 	return cmd
+}
+
+// migrated is the answer of migrate.
+type migrated struct {
+	From     int64    `json:"from"`
+	To       int64    `json:"to"`
+	Restored []string `json:"triggers_restored,omitempty"` // were not in force, and are again
+}
+
+func (m migrated) show(s *screen.Screen) error {
+	if m.From == m.To {
+		s.Text("The schema is at version %d already.", m.To)
+	} else {
+		s.Text("The schema went from version %d to %d.", m.From, m.To)
+	}
+	if len(m.Restored) > 0 {
+		s.Text("Not in force before, and in force again: %s. Evidence may have been changed while they were off: keep this answer, and run recourse receipts verify.",
+			strings.Join(m.Restored, ", "))
+	}
+	return s.Err()
+}
+
+// triggersOff names the triggers of a current schema that are not in force. There are none of
+// an older schema, whose migration makes those that it lacks.
+func triggersOff(ctx context.Context, o app.Options) (off []string, err error) {
+	config, err := unguarded(&o)
+	if err != nil {
+		return nil, err
+	}
+	service, err := postadjudication.Open(ctx, config)
+	if errors.Is(err, postadjudication.ErrSchema) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	return service.TriggersOff(ctx)
 }

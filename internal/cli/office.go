@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -43,7 +44,7 @@ func (o *office) bind(f *pflag.FlagSet) {
 	o.local(f, own)
 	f.StringVar(&o.server, "server", "", "ask a server at this URL instead of the database; $"+KeyVariable+" is the key that it is shown")
 	f.BoolVar(&o.insecure, "insecure", false, "show the key to a --server over plain http beyond loopback, where it travels in the clear")
-	f.StringVar(&o.tenant, "tenant", "", "whose (required; with --server the key says it)")
+	f.StringVar(&o.tenant, "tenant", "", "name of the tenant (required; with --server the key says it)")
 }
 
 // bindActor defines the flags of commands that act.
@@ -51,8 +52,27 @@ func (o *office) bindActor(f *pflag.FlagSet) {
 	o.acts = true
 	o.bind(f)
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.StringVar(&o.actor, "actor", "", "who asks (required; with --server it is the key's principal)")
+	own.Var((*actorFlag)(&o.actor), "actor", "who asks, such as user:ada or root (required; with --server it is the key's principal)")
 	o.local(f, own)
+}
+
+// actorFlag is the name that somebody gives of themselves beside the database.
+type actorFlag string
+
+func (a *actorFlag) String() string { return string(*a) }
+
+// Type names the value in usages.
+func (a *actorFlag) Type() string { return "string" }
+
+// Set refuses names that are the machine's or that nobody could tell from another.
+func (a *actorFlag) Set(text string) error {
+	if text != "" { // that it is missing is told as that
+		if err := access.CheckActor(text); err != nil {
+			return err
+		}
+	}
+	*a = actorFlag(text)
+	return nil
 }
 
 // local adds flags that are not for servers.
@@ -117,7 +137,7 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 	}
 	var found clerk
 	if o.server != "" {
-		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant, o.insecure)
+		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant, o.insecure, app.ProxyAsked(c.Getenv))
 	} else {
 		found, err = c.openOwn(cmd.Context(), o)
 	}
@@ -126,22 +146,31 @@ func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Con
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	err = work(cmd.Context(), found)
-	nameFlags(err)
+	nameFlags(cmd, err)
 	return c.secondPerson(o, err)
 }
 
-// nameFlags calls the field that is a condition by the name of its flag.
-func nameFlags(err error) {
+// nameFlags calls a field by the name of its flag, where the command has one.
+func nameFlags(cmd *cobra.Command, err error) {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
 		for _, one := range several.Unwrap() {
-			nameFlags(one)
+			nameFlags(cmd, one)
 		}
 		return
 	}
 	var field *postadjudication.FieldError
-	if errors.As(err, &field) && field.Field == "where" {
+	if !errors.As(err, &field) {
+		return
+	}
+	name := strings.ReplaceAll(field.Field, "_", "-")
+	switch {
+	case name == "where":
 		field.Field = "--filter:"
+	case name == "max-retry-attempts" && cmd.Flags().Lookup("max-attempts") != nil:
+		field.Field = "--max-attempts"
+	case cmd.Flags().Lookup(name) != nil:
+		field.Field = "--" + name
 	}
 }
 

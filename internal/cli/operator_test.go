@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
@@ -52,7 +50,7 @@ func (o *operator) dlq(role string, args ...string) said {
 			args = append(args, "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited")
 		}
 		if !looks[verb] {
-			args = append(args, "--actor", role+"@acme")
+			args = append(args, "--actor", "user:"+role+"@acme")
 		}
 	}
 	return execute(o.t.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
@@ -137,7 +135,7 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			p.env[app.EscrowVariable] = escrow
 			o := &operator{place: p, tokens: map[string]string{}}
 			for _, role := range []string{"submitter", "operator", "approver", "auditor", "admin"} {
-				made := p.run("", "keys", "create", "--tenant", "acme", "--principal", role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
+				made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:"+role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
 				made.wants(t, "keys create", 0, "")
 				o.tokens[role] = made.object(t)["token"].(string)
 			}
@@ -228,7 +226,7 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	id, hash := plan["id"].(string), plan["hash"].(string)
 	o.dlq("approver", "bulk", "run", id, "--hash", hash).wants(t, "nobody to ask", 2, "--yes")
 	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").wants(t, "another hash", 2, "plan_stale")
-	if done := o.did("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "approver@acme" {
+	if done := o.did("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", done)
 	}
 	if items := o.did("auditor", "bulk", "items", id, "--result", "done")["items"].([]any); len(items) != 2 {
@@ -292,7 +290,7 @@ func rules(t *testing.T, o *operator) {
 	if trial := o.did("admin", "rules", "try", file); trial["matched"] != 4.0 || trial["ready"] != 0.0 {
 		t.Errorf("%v", trial)
 	}
-	if set := o.did("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "admin@acme" {
+	if set := o.did("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "user:admin@acme" {
 		t.Errorf("%v", set)
 	}
 	writeFile(t, file, `{"name":"night","enabled":true,"filter":{"error_typ":"x"},"delay":"PT8H","max_replays":2}`)
@@ -327,7 +325,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 	}
 	passed := 200 * 24 * time.Hour
 	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
-		DatabaseURL: o.env[app.DatabaseVariable], Redis: asynq.RedisClientOpt{Addr: strings.TrimPrefix(o.env[app.RedisVariable], "redis://")},
+		DatabaseURL: o.env[app.DatabaseVariable], Redis: o.redis(),
 		Archive: to, Simulated: true, Now: func() time.Time { return time.Now().Add(passed) },
 	})
 	if err != nil {

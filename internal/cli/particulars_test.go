@@ -59,6 +59,29 @@ func TestARefusalSaysWhatWasRefused(t *testing.T) {
 	}
 }
 
+// A submitted of a higher generation says what it freed, and a finding by a lookup where it was
+// asked; so does the plan of such a finding.
+func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
+	t.Parallel()
+	const at = "https://escrow.example/v1/executions"
+	higher := receipts.Payload{Outcome: "release", Amount: 60000, Currency: "EUR", Generation: 2, Freed: 40000}
+	if got := particulars(receipts.Receipt{Subtype: receipts.Submitted}, higher, "EUR"); got != "release 600.00 EUR, freed 400.00 EUR" {
+		t.Errorf("%q", got)
+	}
+	if got := behind(receipts.Payload{PlannedBy: "user:ada", LookupURL: at, SelfDeclared: true}); got != "; planned by user:ada; asked "+at+"; self-declared" {
+		t.Errorf("%q", got)
+	}
+	for url, want := range map[string]string{at: "that the planner named: " + at, "": "that the planner named"} {
+		var out bytes.Buffer
+		plan := postadjudication.Bulk{Asked: postadjudication.BulkAsked{Finding: &postadjudication.BulkFound{Class: postadjudication.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
+		s := screen.New(&out)
+		showBulk(s, plan)
+		if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) || strings.Contains(got, "named: people") {
+			t.Errorf("%s", out.String())
+		}
+	}
+}
+
 func TestSpansAreToldWithoutZerosAtTheirEnd(t *testing.T) {
 	t.Parallel()
 	for span, want := range map[string]string{"1h0m0s": "1h", "48h1m33s": "48h1m33s", "5m0s": "5m", "10s": "10s", "20m0s": "20m", "10h10m0s": "10h10m", "0s": "0s", "30d": "30d", "1h0m5s": "1h0m5s"} {

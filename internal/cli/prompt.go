@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
 )
 
 // errNotConfirmed is the answer to whoever was asked and did not say yes.
@@ -36,7 +38,7 @@ func (c *command) confirm(ctx context.Context, question string, yes bool) error 
 	if yes {
 		return nil
 	}
-	if _, err := fmt.Fprintf(c.Err, "%s Type yes to go on: ", question); err != nil {
+	if _, err := fmt.Fprintf(c.Err, "%s Type yes to go on: ", screen.Plain(question)); err != nil {
 		return err
 	}
 	type answer struct {

@@ -242,10 +242,21 @@ func behind(p receipts.Payload) (text string) {
 	if p.People > 0 {
 		text += "; people: " + strconv.Itoa(p.People)
 	}
+	if p.LookupURL != "" {
+		text += "; asked " + p.LookupURL
+	}
 	if p.SelfDeclared {
 		text += "; self-declared"
 	}
 	return text
+}
+
+// withReference is a reason, with where it can be checked.
+func withReference(p receipts.Payload) string {
+	if p.FindingReference == "" {
+		return p.Reason
+	}
+	return strings.TrimSpace(p.Reason + " (" + p.FindingReference + ")")
 }
 
 // particulars are what a receipt says beyond its subtype, in a few words.
@@ -259,13 +270,17 @@ func particulars(r receipts.Receipt, p receipts.Payload, currency string) string
 		if p.Moved > 0 {
 			found += ", moved " + money(p.Moved)
 		}
-		return strings.TrimSuffix(found+": "+strings.TrimSpace(p.Reason+" "+p.FindingReference), ": ")
+		return strings.TrimSuffix(found+": "+withReference(p), ": ")
 	case r.Subtype == receipts.Submitted:
-		return fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
+		accepted := fmt.Sprintf("%s %s", p.Outcome, settlement.Money{Minor: p.Amount, Currency: p.Currency})
+		if p.Freed > 0 {
+			accepted += ", freed " + money(p.Freed)
+		}
+		return accepted
 	case p.RefusedBy != "":
 		return refusal(p)
 	case r.Subtype == receipts.ReservationFreed:
-		return fmt.Sprintf("freed %s: %s %s", money(p.Freed), p.Reason, p.FindingReference)
+		return fmt.Sprintf("freed %s: %s", money(p.Freed), withReference(p))
 	case r.Subtype == receipts.Superseded:
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:

@@ -32,9 +32,15 @@ type server struct {
 	client      *http.Client
 }
 
+// As of the transport that net/http has by itself.
+const (
+	handshakeLimit = 10 * time.Second
+	idleLimit      = 90 * time.Second
+)
+
 // newServer reads the URL of a server. The key is shown to that server only: a redirect
 // is not followed.
-func newServer(base, key, tenant string, insecure bool) (*server, error) {
+func newServer(base, key, tenant string, insecure, proxied bool) (*server, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, &exit{exitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password")}
@@ -45,7 +51,12 @@ func newServer(base, key, tenant string, insecure bool) (*server, error) {
 	if key != "" && u.Scheme == "http" && !loopback(u.Hostname()) && !insecure {
 		return nil, &exit{exitUsage, fmt.Errorf("the access key in $%s would travel to %s in the clear: name it with https, or add --insecure if nobody else can listen", KeyVariable, u.Host)}
 	}
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeLimit, IdleConnTimeout: idleLimit}
+	if proxied { // unasked none is used: it would read the key on its way to an http URL
+		transport.Proxy = http.ProxyFromEnvironment
+	}
 	return &server{base: u, key: key, tenant: tenant, client: &http.Client{
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
@@ -63,12 +64,23 @@ func (s *server) Keys(ctx context.Context) ([]access.Key, error) {
 
 // CreateKey fails when the first answer was lost: the secret was in that one only.
 func (s *server) CreateKey(ctx context.Context, q postadjudication.NewKey) (keyMade, error) {
-	body := map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}
-	if !q.ExpiresAt.IsZero() {
-		body["expires_at"] = q.ExpiresAt
+	return s.makeKey(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
+}
+
+// RotateKey fails as CreateKey does.
+func (s *server) RotateKey(ctx context.Context, q postadjudication.KeyRotation) (keyMade, error) {
+	return s.makeKey(ctx, "/keys/"+url.PathEscape(q.Prefix)+"/rotate", map[string]any{"reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
+}
+
+func (s *server) makeKey(ctx context.Context, path string, body map[string]any, end time.Time, never string) (keyMade, error) {
+	if !end.IsZero() {
+		body["expires_at"] = end
+	}
+	if never != "" {
+		body["never_expires"] = never
 	}
 	var made api.NewKey
-	if err := s.post(ctx, "/keys", body, &made); err != nil {
+	if err := s.post(ctx, path, body, &made); err != nil {
 		return keyMade{}, err
 	}
 	if made.Token == "" {

@@ -45,8 +45,8 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	for at(token, "dlq", "list").code == 0 { // two seconds at most; bounded by the time limit of go test
 	}
 	at(token, "dlq", "list").wants(t, "what was revoked", 1, "key")
-	at(root, "keys", "create", "--principal", "p", "--roles", "auditor").wants(t, "no reason", 2, "--actor and --reason")
-	at(root, "keys", "create", "--principal", "p", "--roles", "auditor", "--reason", "x", "--actor", "me").wants(t, "an actor", 2, "--actor is not for --server")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").wants(t, "no reason", 2, "--actor and --reason")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").wants(t, "an actor", 2, "--actor is not for --server")
 }
 
 // The policy is told and changed at a server as on the database.
@@ -111,7 +111,7 @@ func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 		_, _ = w.Write([]byte(`{"prefix":"abcdefghijkl","tenant":"acme"}`))
 	}))
 	defer lossy.Close()
-	execute(t.Context(), nil, strings.NewReader(""), "keys", "create", "--server", lossy.URL, "--principal", "p", "--roles", "auditor", "--reason", "x").
+	execute(t.Context(), nil, strings.NewReader(""), "keys", "create", "--server", lossy.URL, "--principal", "user:p", "--roles", "auditor", "--reason", "x").
 		wants(t, "create", 1, "revoke abcdefghijkl")
 }
 

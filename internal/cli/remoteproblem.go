@@ -55,6 +55,8 @@ func (p *problem) Unwrap() error {
 		}
 	case "no_executor":
 		return postadjudication.ErrNoExecutor
+	case "target_unknown":
+		return postadjudication.ErrTargetUnknown
 	}
 	return nil
 }

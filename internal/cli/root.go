@@ -21,11 +21,17 @@ to a person's desk, and never loses it in between.
 See it work, with nothing to configure:   recourse demo
 
 Servers are named in the environment or by flags:
-  RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=require
-  RECOURSE_REDIS_URL              redis://host:6379/0
-  RECOURSE_ESCROW_URL             base URL of the escrow service
-  RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization
+  RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
+  RECOURSE_REDIS_URL              rediss://host:6379/0
+  RECOURSE_ESCROW_URL             https base URL of the escrow service
+  RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization; with _NAME, in capitals, to the target NAME
+  RECOURSE_TARGETS                further escrow services, as of serve --target
+  RECOURSE_INSECURE_SERVERS       postgres, redis, escrow: reached beyond this machine without verified TLS
+  RECOURSE_PROXY_FROM_ENVIRONMENT true: HTTP_PROXY and HTTPS_PROXY hold; else they do not
   RECOURSE_LOG_LEVEL              of serve: debug, info, warn or error
+
+Anybody on the machine sees the flags of a process: a URL with a password belongs in the
+environment.
 
 Exit codes:
   0  done
@@ -102,7 +108,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 
 // tenant defines the flag that says whose rows are meant. There is no default: no
 // tenant means no rows.
-func tenantFlag(f *pflag.FlagSet, to *string) { f.StringVar(to, "tenant", "", "whose (required)") }
+func tenantFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "tenant", "", "name of the tenant (required)")
+}
 
 func needTenant(cmd *cobra.Command, tenant string) error {
 	if tenant == "" {
@@ -148,8 +156,8 @@ func (c *command) warnOfTriggers(ctx context.Context, service *postadjudication.
 // triggersWarning says what triggers that are not in force mean to who reads. The order of
 // the commands matters: migrate takes away the trace that they were off.
 func triggersWarning(off []string) string {
-	return plural(len(off), "trigger") + " that keep evidence from being changed are not in force (" + strings.Join(off, ", ") +
-		"): what is read here may have been changed. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
+	return plural(len(off), "trigger") + " not in force (" + strings.Join(off, ", ") +
+		"): evidence can be changed, and what is read here may have been. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
 }
 
 func (c *command) opened(ctx context.Context, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 // onePerson lets one person do what takes two elsewhere: most tests are of what is done.
 func (p *place) onePerson() {
 	p.t.Helper()
+	p.exec(`INSERT INTO recourse.installation (demonstration) VALUES (true) ON CONFLICT DO NOTHING`) // --embedded was here while it was empty
 	p.run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test").wants(p.t, "people set", 0, "")
 }
 
@@ -41,9 +43,10 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 	}
 	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-7"}
 	shown := by("user:ada", finding...)
-	if shown.wants(t, "a finding alone", 5, "somebody else"); !strings.Contains(shown.out, "recourse dlq bulk run") || !strings.Contains(shown.out, "--actor NAME") || !strings.Contains(shown.out, "stmt-7") {
+	if shown.wants(t, "a finding alone", 5, "somebody else"); !strings.Contains(shown.out, "recourse dlq bulk run") || !strings.Contains(shown.out, "--actor NAME") || !strings.Contains(shown.out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.out, "txr_") {
 		t.Errorf("%s", shown.out)
 	}
+	by("user:ada", finding[:len(finding)-2]...).wants(t, "no reference of a finding", 2, "--reference must be")
 	told := by("user:ada", append(finding, "--json")...)
 	told.wants(t, "a finding alone", 5, "somebody else")
 	answer := told.object(t)
@@ -64,7 +67,7 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 	if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", "txr_1", "--json"); !strings.Contains(list.out, `"planned_by":"user:ada"`) || !strings.Contains(list.out, `"self_declared":true`) {
 		t.Errorf("%s", list.out)
 	}
-	if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", "txr_1"); !strings.Contains(strings.Join(strings.Fields(list.out), " "), "planned by user:ada; self-declared") {
+	if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", "txr_1"); !strings.Contains(strings.Join(strings.Fields(list.out), " "), "statement (stmt-7); planned by user:ada; self-declared") {
 		t.Errorf("%s", list.out)
 	}
 	by("user:ada", "dlq", "purge", "--transaction", "txr_2", "--reason", "old", "--yes").wants(t, "a purge alone", 5, "somebody else")
@@ -75,6 +78,7 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 	p.run("", "cases", "list", "--tenant", "acme", "--state", "closed").wants(t, "no such state", 2, "state")
 	by("user:ada", "cases", "free", "--reason", "withdrawn", "--reference", "mail 3").wants(t, "no case is named", 2, "--transaction")
 	by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn").wants(t, "no reference", 2, "--reference")
+	by("user:ada", "cases", "free", "--transaction", "txr_9", "--reason", "withdrawn", "--reference", "mail 3").wants(t, "a transaction that is not there", 1, "tenant acme has no transaction txr_9")
 	freed := by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn", "--reference", "mail 3", "--json")
 	freed.wants(t, "cases free", 0, "")
 	plan := freed.object(t)
@@ -102,6 +106,21 @@ func TestWhatTakesTwoIsPlannedAndRunByAnother(t *testing.T) {
 	}
 }
 
+// withPassword is a URL with the password of another one.
+func withPassword(t *testing.T, bare, of string) string {
+	t.Helper()
+	u, err := url.Parse(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := url.Parse(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = from.User
+	return u.String()
+}
+
 // The first hour of the README, played by two: user:ada plans, user:ben lets run.
 func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	t.Parallel()
@@ -122,6 +141,7 @@ func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	database = withPassword(t, database, p.url)
 	const tenant = "northwind-homes"
 	keys := map[string]string{}
 	for _, name := range []string{"user:ada", "user:ben"} {

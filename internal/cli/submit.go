@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -59,7 +60,8 @@ func (c *command) submit() *cobra.Command {
    "amount":{"minor":12500,"currency":"USD"},
    "held":{"minor":50000,"currency":"USD"}}
 
-generation (1), target, payload and simulate may be left out. A bad line is refused,
+generation (1), target, payload and simulate may be left out. A target is escrow, or one
+that --target names as recourse serve has it. A bad line is refused,
 naming line and field, and stops nothing. To submit the same file again is safe:
 what was accepted is answered deduplicated, already_executed or superseded, and
 where a person has to act, or has acted, dead_lettered or cancelled. The exit code is
@@ -79,6 +81,7 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 		},
 	}
 	o.BindServers(cmd.Flags())
+	o.BindTargets(cmd.Flags())
 	return cmd
 }
 
@@ -130,7 +133,7 @@ func (h *handed) stream(ctx context.Context, service *postadjudication.Service, 
 			return err
 		}
 		h.Lines++
-		if len(line.Problems) > 0 {
+		if len(line.Problems) > 0 && !line.Unsafe {
 			h.refuse(line)
 			continue
 		}
@@ -155,6 +158,13 @@ func (h *handed) flush(ctx context.Context, service *postadjudication.Service, c
 	}
 	answers, errs := service.SubmitBatch(ctx, as)
 	for i, answer := range answers {
+		if wrong := wrongIn(errs[i], chunk[i].Number); wrong != nil {
+			if chunk[i].Unsafe {
+				wrong = chunk[i].Problems
+			}
+			h.refuse(intake.Line{Number: chunk[i].Number, Problems: wrong})
+			continue
+		}
 		if errs[i] != nil {
 			return fmt.Errorf("line %d: %w", chunk[i].Number, errs[i])
 		}
@@ -167,10 +177,20 @@ func (h *handed) flush(ctx context.Context, service *postadjudication.Service, c
 			continue
 		}
 		h.Declined = append(h.Declined, declined{
-			Line: chunk[i].Number, Transaction: as[i].TransactionReceiptID, Reply: answer.Reply, Run: answer.Run, CancelledBy: answer.Actor, Reason: answer.Reason,
+			Line: chunk[i].Number, Transaction: redact.Text(as[i].TransactionReceiptID), Reply: answer.Reply, Run: answer.Run, CancelledBy: answer.Actor, Reason: answer.Reason,
 		})
 	}
 	return nil
+}
+
+// wrongIn are the fields that an adjudication was refused for, though its line could be read; nil
+// where it was not its fault.
+func wrongIn(err error, line int) []intake.Problem {
+	var field *postadjudication.FieldError
+	if !errors.As(err, &field) {
+		return nil
+	}
+	return []intake.Problem{{Line: line, Field: field.Field, Problem: field.Problem}}
 }
 
 func (h *handed) refuse(l intake.Line) {

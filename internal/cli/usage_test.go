@@ -31,6 +31,8 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"cancel " + anyRun + " --tenant t", "--actor and --reason"},
 		{"cancel nonsense --tenant t --actor a --reason b", "no run id"},
 		{"cancel " + anyRun + " --actor a --reason b", "--tenant is missing"},
+		{"brake pull --actor a --reason b", "--tenant is missing (or say --all-tenants)"},
+		{"keys create --tenant t --actor a --reason b --principal user:ada", "--roles is missing"},
 		{"receipts frobnicate", "frobnicate"},
 		{"receipts list --transaction x", "--tenant is missing"},
 		{"receipts list --tenant t", "one of --transaction"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,8 +69,8 @@ of all tenants are compared by --all-tenants. Exit code 1 when something is brok
 	}
 	f := cmd.Flags()
 	a.options.BindLook(f)
-	f.StringVar(&a.tenant, "tenant", "", "whose")
-	f.BoolVar(&a.all, "all-tenants", false, "everybody's")
+	f.StringVar(&a.tenant, "tenant", "", "name of the tenant (or --all-tenants)")
+	f.BoolVar(&a.all, "all-tenants", false, "all tenants, instead of --tenant")
 	f.StringVar(&a.kase, "case", "", "only this case, by its id")
 	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
 	f.StringVar(&a.heads, "heads", "", "file of heads noted earlier by --save-heads of the same tenant, or of all, to notice a missing tail")
@@ -148,6 +149,9 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 		if err != nil {
 			return err
 		}
+		for i := range broken {
+			broken[i].Tenant = cmp.Or(broken[i].Tenant, a.tenant)
+		}
 		v.heads(expected, audit.Heads, broken)
 		names = append(names, postadjudication.InvariantHeads)
 	}
@@ -208,6 +212,9 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 		}
 		q.Case = kase
 		audit, err := service.AuditAll(ctx, q)
+		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // it was noted: that it is gone is a break
+			return postadjudication.NoAudit(), nil
+		}
 		return audit, missing(err, a.tenant, l.name())
 	}
 	bar := &screen.Stages{}
@@ -261,7 +268,7 @@ func (v verification) show(s *screen.Screen, names []string) error {
 		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
 	}
 	if len(v.TriggersOff) > 0 {
-		s.Text("Warning: %s that keep evidence from being changed are not in force (%s). A data-only restore turns them off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
+		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore turns triggers off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
 			plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	if v.Unnoted != nil {

@@ -1,10 +1,13 @@
 package cli_test
 
 import (
+	"database/sql"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // Everything that is broken is listed, for people and for programs, and one case can be
@@ -59,6 +62,49 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 			t.Errorf("%v", v)
 		}
 	}
+}
+
+// A noted case that is gone, or that was moved to another tenant, is a break, whether it is
+// asked for alone or its tenant is.
+func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, testkit.Migrated(t))
+	p.run(line+strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(line), "submit", "-").wants(t, "submit", 0, "")
+	heads := filepath.Join(t.TempDir(), "heads")
+	p.run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).wants(t, "save", 0, "")
+	db, err := sql.Open("postgres", p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var kase string
+	if err := db.QueryRow(`SELECT id FROM recourse.cases WHERE subject = 'txr_1'`).Scan(&kase); err != nil {
+		t.Fatal(err)
+	}
+	of := ` WHERE case_id = '` + kase + `'`
+	broken := func(what, word string, args ...string) {
+		t.Helper()
+		got := p.run("", append([]string{"receipts", "verify", "--tenant", "acme", "--heads", heads, "--json"}, args...)...)
+		got.wants(t, what, 1, "broken")
+		for _, b := range got.object(t)["breaks"].([]any) {
+			b := b.(map[string]any)
+			if b["case_id"] == kase && b["invariant"] == postadjudication.InvariantHeads && strings.Contains(b["what"].(string), word) {
+				if b["tenant"] != "acme" || !strings.HasPrefix(b["stored"].(string), "0 ") || !strings.HasPrefix(b["expected"].(string), "1 ") {
+					t.Errorf("%s: %v", what, b)
+				}
+				return
+			}
+		}
+		t.Errorf("%s: %s", what, got.out)
+	}
+	testkit.Tamper(t, db, `UPDATE recourse.receipts SET tenant = 'other'`+of, `UPDATE recourse.runs SET tenant = 'other'`+of,
+		`UPDATE recourse.escrows SET tenant = 'other' WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '`+kase+`')`, `UPDATE recourse.cases SET tenant = 'other' WHERE id = '`+kase+`'`)
+	broken("moved", "stored as that of tenant other")
+	broken("moved, alone", "stored as that of tenant other", "--case", kase)
+	testkit.Tamper(t, db, `DELETE FROM recourse.receipts`+of, `DELETE FROM recourse.operations`+of, `DELETE FROM recourse.runs`+of, `DELETE FROM recourse.cases WHERE id = '`+kase+`'`)
+	broken("gone", "the trail ends at 0, 1 were noted")
+	broken("gone, alone", "the trail ends at 0, 1 were noted", "--case", kase)
+	p.run("", "receipts", "verify", "--tenant", "acme", "--case", kase).wants(t, "without heads", 1, "has no case")
 }
 
 // A list of dead letters is made anew where somebody says who asks and why.

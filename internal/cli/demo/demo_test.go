@@ -103,13 +103,13 @@ func guest(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
 	t.Helper()
 	_, opt := testkit.Redis(t)
 	server := opt.(asynq.RedisClientOpt)
-	client = redis.NewClient(&redis.Options{Addr: server.Addr})
+	client = redis.NewClient(&redis.Options{Addr: server.Addr, Password: server.Password})
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return testkit.Database(t), "redis://" + server.Addr, client
+	return testkit.Database(t), "redis://:" + server.Password + "@" + server.Addr, client
 }
 
 const two = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"}}
@@ -168,7 +168,7 @@ func TestAFullRedisIsRefusedAndNotCleared(t *testing.T) {
 	databaseURL, redisURL, client := guest(t)
 	ctx := context.Background()
 	for index := range 16 {
-		in := redis.NewClient(&redis.Options{Addr: client.Options().Addr, DB: index})
+		in := redis.NewClient(&redis.Options{Addr: client.Options().Addr, Password: client.Options().Password, DB: index})
 		if err := in.Set(ctx, "somebody:else", "1", 0).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func what(t told, due time.Time) string {
 	case receipts.RetryScheduled:
 		return fmt.Sprintf("%s; next in %s", failure(p), millis(p.NextRetryAt.Sub(t.At)))
 	case receipts.DeadLettered:
-		return fmt.Sprintf("%s; %s after %d attempts, case now %s", failure(p), p.ReasonCode, p.Attempts, progression(p))
+		return fmt.Sprintf("%s; %s after %d attempts%s, case now %s", failure(p), p.ReasonCode, p.Attempts, inAll(p), progression(p))
 	}
 	return failure(p)
 }
@@ -86,6 +86,15 @@ func failure(p receipts.Payload) string {
 		return p.AttemptClass
 	}
 	return p.AttemptClass + ": " + p.Error.Type
+}
+
+// inAll returns the class of the run where it differs from that of its last attempt: a lookup
+// before the death may have changed it.
+func inAll(p receipts.Payload) string {
+	if p.OutcomeClass == p.AttemptClass {
+		return ""
+	}
+	return ", in all " + p.OutcomeClass
 }
 
 func progression(p receipts.Payload) string {

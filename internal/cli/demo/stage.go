@@ -27,6 +27,7 @@ const (
 type Options struct {
 	Input       io.Reader // JSON lines, as package intake reads them
 	DatabaseURL string    // a server to be a guest of; empty: a private one
+	Insecure    []string  // servers beyond this machine whose way is trusted
 	RedisURL    string    // likewise; empty: one within the process
 	Listen      string    // host:port of the pages; empty means none
 	Expose      bool
@@ -76,6 +77,11 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	// It can be asked about a key for longer than it takes one again; here only the audience asks.
 	out.LookupLifetime = app.Lifetime{Span: postadjudication.Forever, Said: true}
 	out.Lookups.Off = true
+	named := app.Options{DatabaseURL: d.options.DatabaseURL, RedisURL: d.options.RedisURL, Insecure: d.options.Insecure}
+	if err := named.CheckTransport(); err != nil {
+		return out, err
+	}
+	out.Insecure = named.Insecure
 	archive, err := os.MkdirTemp("", "recourse-demo-archive-")
 	if err != nil {
 		return out, err
@@ -107,13 +113,14 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 // URL is where the pages are; empty when there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
-// Database is the URL of the database without its password, which PGPASSWORD may hold.
+// Database is the URL of the database. It has the password of a server of the demonstration's
+// own. That of a server that was named is left out, which PGPASSWORD may hold.
 func (d *Demo) Database() (string, error) {
 	u, err := url.Parse(d.main.Where)
 	if err != nil {
 		return "", errors.New("the Postgres URL can't be read")
 	}
-	if _, secret := u.User.Password(); secret {
+	if _, secret := u.User.Password(); secret && d.options.DatabaseURL != "" {
 		u.User = url.User(u.User.Username())
 	}
 	return u.String(), nil

@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, readable(ctx, service), served(ctx, service), onePerson(ctx, service)}
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, readable(ctx, service), served(ctx, service), called(ctx, service), onePerson(ctx, service), accessKeys(ctx, service)}
 	if redis != nil {
 		checks = append(checks, own(ctx, service))
 	}
@@ -106,7 +106,7 @@ func withTriggersOff(ctx context.Context, config postadjudication.Config) (*post
 		_ = service.Close() // what is wrong is told by the opening before
 		return nil, Check{}
 	}
-	return service, wrong(kept, fmt.Sprintf("%d triggers are not in force: %s. A data-only restore turns them off, and so does who means to change evidence", len(off), strings.Join(off, ", ")),
+	return service, wrong(kept, "not in force: "+strings.Join(off, ", ")+". A data-only restore turns triggers off, and so does who means to change evidence",
 		"recourse receipts verify, and once that was looked into recourse migrate")
 }
 
@@ -125,6 +125,23 @@ func served(ctx context.Context, service *postadjudication.Service) Check {
 		return hint(name, "live runs in queues that no running process serves: "+strings.Join(queues, ", "), "start a process that has these families")
 	}
 	return fine(name, "all that live runs are in")
+}
+
+// called asks for runs and dead letters whose escrow service no process calls.
+func called(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "escrow services called"
+	all, err := service.Uncalled(ctx)
+	if err != nil {
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	}
+	var targets []string
+	for _, u := range all {
+		targets = append(targets, fmt.Sprintf("%s (live runs: %d, open dead letters: %d)", u.Target, u.Runs, u.Letters))
+	}
+	if len(targets) > 0 {
+		return hint(name, "no running process calls: "+strings.Join(targets, ", "), "start recourse serve, with --target for each that is not its --escrow; or cancel the runs, and reconcile the dead letters by a finding")
+	}
+	return fine(name, "all that live runs and open dead letters name")
 }
 
 // named is the check of an error that says what is wrong and, behind a semicolon, the cure.

@@ -28,7 +28,7 @@ func find(t *testing.T, checks []doctor.Check, name string) doctor.Check {
 func TestWhatMayLoseCommitsOrBellsIsWrongAndHasACure(t *testing.T) {
 	t.Parallel()
 	server, opt := testkit.Redis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
 	defer client.Close()
 	if err := client.ConfigSet(context.Background(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "server", "runs readable", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "server", "runs readable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
 			t.Errorf("%+v", c)
 		}

@@ -15,7 +15,7 @@ import (
 
 // WithoutTLS is what to do about a server that offers no TLS where the URL asks for it, as
 // one does that says nothing of sslmode.
-const WithoutTLS = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL"
+const WithoutTLS = "turn TLS on at the server, or where the way to it is trusted add ?sslmode=disable to the URL, and beyond this machine --insecure-servers postgres"
 
 const (
 	oldestPostgres = 150000 // in the form of server_version_num
@@ -31,6 +31,9 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	named, err := pgurl.Named(databaseURL, "recourse/doctor")
 	if err != nil {
 		return []Check{wrong(name, err.Error(), "mend the URL")}
+	}
+	if _, err := pq.NewConfig(named); err != nil { // its own words repeat what they can't read
+		return []Check{wrong(name, pgurl.ErrUnreadable.Error(), "mend the URL, or the environment's PGSSLMODE and its like")}
 	}
 	db, err := sql.Open("postgres", named)
 	if err == nil {

@@ -1,12 +1,14 @@
 package screen
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -113,9 +115,33 @@ func (s *Screen) harmless(what string) string {
 // for line ends.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+		if r != '\n' && obeyed(r) {
 			return utf8.RuneError
 		}
 		return r
 	}, text)
 }
+
+// PlainJSON is JSON with an escape in the place of every such character. It means the same.
+func PlainJSON(text []byte) []byte {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return obeyed(r) && r != '\n' }) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) { // control characters below a blank are white space or escaped already
+		switch {
+		case !obeyed(r) || r < ' ':
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+// obeyed reports whether a terminal may obey a character: control characters, and those of
+// format, which turn the order of what is read or show nothing.
+func obeyed(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }

@@ -1,0 +1,24 @@
+package demo
+
+import (
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A death says what is known of the money when it is not what the last attempt alone told.
+func TestADeathSaysWhatIsKnownOfTheMoney(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ attempt, outcome, want string }{
+		{"unknown", "not_executed", "unknown: timeout; retry_exhausted after 3 attempts, in all not_executed, case now unchanged"},
+		{"not_executed", "unknown", "not_executed: timeout; retry_exhausted after 3 attempts, in all unknown, case now unchanged"},
+		{"unknown", "unknown", "unknown: timeout; retry_exhausted after 3 attempts, case now unchanged"},
+	} {
+		died := told{payload: receipts.Payload{AttemptClass: tc.attempt, OutcomeClass: tc.outcome, ReasonCode: "retry_exhausted", Attempts: 3}}
+		died.Subtype, died.payload.Error.Type = receipts.DeadLettered, "timeout"
+		if got := what(died, time.Time{}); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
