@@ -126,9 +126,9 @@ func (a *arena) openEyes() (err error) {
 	}
 	a.db.SetMaxOpenConns(8)
 	a.closers = append(a.closers, a.db.Close)
-	a.keys = redis.NewClient(&redis.Options{Addr: a.redis.Addr()})
-	a.client = asynq.NewClient(asynq.RedisClientOpt{Addr: a.redis.Addr()})
-	a.inspector = asynq.NewInspector(asynq.RedisClientOpt{Addr: a.redis.Addr()})
+	a.keys = redis.NewClient(&redis.Options{Addr: a.redis.Addr(), Password: a.redis.Password()})
+	a.client = asynq.NewClient(asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()})
+	a.inspector = asynq.NewInspector(asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()})
 	a.closers = append(a.closers, a.keys.Close, a.client.Close, a.inspector.Close)
 	return nil
 }
@@ -140,7 +140,7 @@ func (a *arena) openDesk(ctx context.Context, o options) (*postadjudication.Serv
 		return nil, err
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
-		DatabaseURL: a.postgres.URL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr()},
+		DatabaseURL: a.postgres.URL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
 		Families: []postadjudication.Plain{worker.Chores()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 	})
 }

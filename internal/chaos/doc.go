@@ -24,10 +24,11 @@
 //   - each decision that was answered as accepted, in whatever word, and left neither
 //     effect nor letter nor run; each that was cancelled and carried out all the same;
 //   - the cases of which it is still unknown what was moved, of which none may be left;
-//   - the runs that are still live, and those that did not move on after a fault;
+//   - the runs that are still live, and those that stood still after a fault while no other
+//     one moved, or for longer than all of them may take;
 //   - each receipt that blames somebody for what the runner did not do;
-//   - money that is reserved and that neither a live run nor an open letter shows, nor the
-//     list of cases where the letter was purged;
+//   - money that is reserved and that neither a live run nor an open letter shows, nor, where
+//     the letter was purged or closed or its fork cancelled, the list of cases with a way out;
 //   - each attempt whose call came before its time by the ledger's own clock, and each
 //     call of a process whose clock was far off;
 //   - whatever Audit finds.

@@ -287,6 +287,7 @@ var transitions = map[string]transition{
 	failpoint.Ring:     {before: orphan(failpoint.Point(failpoint.BellBefore, failpoint.Task))},
 	failpoint.Install:  {},
 	failpoint.Timeline: {},
+	failpoint.Targets:  {},
 	failpoint.Enlist:   {},
 	failpoint.Lookup:   {}, // each round forgets what is open no more
 	failpoint.Beat:     {lead: submits("ok", "")},

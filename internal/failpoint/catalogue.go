@@ -24,6 +24,7 @@ const (
 	Ring     = "ring"             // the number of a bell
 	Install  = "install"          // the database gets its identity
 	Timeline = "timeline"         // the timeline that the database is on
+	Targets  = "targets"          // by whose circuit breakers targets go: their transaction commits
 	Enlist   = "enlist"           // a session begins
 	Beat     = "beat"             // it shows its life
 	Bury     = "bury"             // it is declared lost

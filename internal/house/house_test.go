@@ -22,26 +22,28 @@ var arrows = map[string][]string{
 	"receipts":                    {},
 	"receipts/receiptstest":       {"receipts"},
 	"internal/redact":             {},
+	"internal/strictjson":         {},
 	"internal/pgurl":              {},
 	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/sheet":              {},
+	"internal/turns":              {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
-	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake"},
+	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/turns"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
 	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl"},
-	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet"},
-	"postadjudication/escrowhttp": {"postadjudication", "settlement"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/turns"},
+	"postadjudication/escrowhttp": {"postadjudication", "settlement", "internal/strictjson", "internal/redact"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.
-var pure = []string{"retrypolicy", "settlement", "receipts", "internal/signature"}
+var pure = []string{"retrypolicy", "settlement", "receipts", "internal/signature", "internal/strictjson", "internal/redact"}
 
 const (
 	longestFile     = 500

@@ -71,7 +71,7 @@ var engine = []Guard{
 	{
 		Name:  "a budget is what the policy says",
 		Edits: []Edit{{"background/decide.go", "BudgetSpent: run.BudgetSpent + 1,", "BudgetSpent: run.BudgetSpent,"}},
-		By:    Catch{Package: "./background", Test: "TestThreeFailuresMakeADeadLetterMirroredWithItsLastError"},
+		By:    Catch{Package: "./background", Test: "TestThreeFailuresMakeADeadLetterMirroredWithTheTypeOfItsLastError"},
 	},
 	{
 		Name:  "nobody calls on a claim that grew old",
@@ -162,5 +162,10 @@ var engine = []Guard{
 		Name:  "a session under which somebody has just claimed is not forgotten",
 		Edits: []Edit{{"internal/postgres/sessions.go", "WHERE id = $1 FOR UPDATE", "WHERE id = $1"}},
 		By:    Catch{Package: "./internal/postgres", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
+	},
+	{
+		Name:  "what is found says nothing of a call made since",
+		Edits: []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != m.Run.Attempt {", "&& now.Letter != LetterOpen && !late {"}},
+		By:    Catch{Package: "./background", Test: "TestApplyGuards"},
 	},
 }

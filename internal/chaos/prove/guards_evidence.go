@@ -15,6 +15,21 @@ var evidence = []Guard{
 		By:    Catch{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtTheDoor"},
 	},
 	{
+		Name:  "a secret in an id is refused at the door",
+		Edits: []Edit{{"postadjudication/adjudication.go", "	if redact.Holds(id) {", "	if redact.Holds(id) && false {"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestSecretsAreRefusedAtTheDoorInEveryField"},
+	},
+	{
+		Name:  "a text that breaks off keeps no half of a secret",
+		Edits: []Edit{{"postadjudication/escrowhttp/answer.go", "		raw = []byte(redact.Halved(string(raw)))", "		_ = redact.Halved"}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestARemarkThatBreaksOffKeepsNoHalfOfASecret"},
+	},
+	{
+		Name:  "an ambiguous answer proves nothing",
+		Edits: []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"context\"\n	\"errors\"", "	\"context\"\n	\"encoding/json\"\n	\"errors\""}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
+		By:    Catch{Package: "./postadjudication/escrowhttp", Test: "TestAnAmbiguousAnswerIsUnknown"},
+	},
+	{
 		Name:  "a chain is verified link by link",
 		Edits: []Edit{{"receipts/verify.go", "	if r.Link != next.Link {", "	if false {"}},
 		By:    Catch{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},

@@ -10,7 +10,7 @@ var money = []Guard{
 	},
 	{
 		Name:  "no fork of an unknown past the key's lifetime",
-		Edits: []Edit{{"postadjudication/fork.go", "case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executor == nil || f.over(&r, at)):", "case false:"}},
+		Edits: []Edit{{"postadjudication/fork.go", "case s.Case.Kind == postgres.KindSettlement && r.UnknownOpen > 0 && (f.executorOf(r.Target) == nil || f.over(&r, at)):", "case false:"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -157,5 +157,10 @@ var money = []Guard{
 		Name:  "a payment under an older key takes no more of the reservation than it needs",
 		Edits: []Edit{{"settlement/apply.go", "	cut := min(e.Paid, s.Reserved)\n", "	cut := s.Reserved\n"}},
 		By:    Catch{Package: "./settlement", Test: "TestPaymentsUnderAnOlderKey"},
+	},
+	{
+		Name:  "a lookup by hand says nothing of a call that was made while it was asked",
+		Edits: []Edit{{"postadjudication/reconcile.go", "case looked == NotExecuted && seen.Run.Attempt != f.attempt:", "case false:"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestALookupSaysNothingOfACallThatWasMadeMeanwhile"},
 	},
 }

@@ -39,7 +39,7 @@ var people = []Guard{
 	},
 	{
 		Name:  "what is closed takes the finding that it was paid after all",
-		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
+		Edits: []Edit{{"background/transition.go", "return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)", "return r.Letter == LetterPurged"}},
 		By:    Catch{Package: "./postadjudication", Test: "TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed"},
 	},
 	{
@@ -56,5 +56,10 @@ var people = []Guard{
 		Name:  "nothing is freed while its money is unknown",
 		Edits: []Edit{{"postadjudication/free.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
 		By:    Catch{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
+	},
+	{
+		Name:  "nothing is freed while a call of any run of the case is out",
+		Edits: []Edit{{"postadjudication/free.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 }
