@@ -29,6 +29,7 @@ Servers are named in the environment or by flags:
   RECOURSE_INSECURE_SERVERS       postgres, redis, escrow: reached beyond this machine without verified TLS
   RECOURSE_PROXY_FROM_ENVIRONMENT true: HTTP_PROXY and HTTPS_PROXY hold; else they do not
   RECOURSE_LOG_LEVEL              of serve: debug, info, warn or error
+  RECOURSE_METRICS_LISTEN         of serve: where /metrics is, as --metrics-listen
 
 Anybody on the machine sees the flags of a process: a URL with a password belongs in the
 environment.

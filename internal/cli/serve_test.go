@@ -39,8 +39,8 @@ func (p *place) served(args ...string) (v map[string]any, stop func() int) {
 func TestServeExecutesWhatIsSubmittedAndStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
-	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	if v["embedded"] != true {
+	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--json")
+	if v["embedded"] != true || v["metrics"] == v["url"].(string)+"/metrics" {
 		t.Errorf("%v", v)
 	}
 	p.run(line, "submit", "-").wants(t, "submit", 0, "")
