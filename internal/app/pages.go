@@ -130,6 +130,9 @@ func looking(next http.Handler) http.Handler {
 			http.Error(w, "this is to look at only", http.StatusMethodNotAllowed)
 			return
 		}
+		if strings.HasPrefix(r.URL.Path, "/asynqmon/api/") {
+			w.Header().Set("Content-Type", "application/json") // asynqmon says it of its errors only, which are text
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -114,6 +114,21 @@ func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestEveryPageSaysItsTypeAndForbidsFrames(t *testing.T) {
+	t.Parallel()
+	o, m := options(t), &app.Main{}
+	start(t, o, m)
+	for path, media := range map[string]string{
+		"/": "text/plain", "/livez": "text/plain", "/readyz": "text/plain", "/metrics": "text/plain", "/no-such-page": "text/plain",
+		"/asynqmon": "text/html", "/asynqmon/api/queues": "application/json", "/asynqmon/api/redis_info": "application/json", "/asynqmon/api/queues/no-such": "text/plain",
+	} {
+		resp, _ := asked(t, m.URL+path)
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), media) || resp.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+			t.Errorf("%s: %d %v", path, resp.StatusCode, resp.Header)
+		}
+	}
+}
+
 // The reason in full may name servers: it goes to the log, once, and to who reaches the listener
 // for metrics.
 func TestReadinessTellsNoAddress(t *testing.T) {
