@@ -46,7 +46,7 @@ func (m *Main) routes(monitor http.Handler, face *api.API) http.Handler {
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", face)
 	if m.Stage != nil {
-		mux.Handle("/stage/", m.Stage)
+		mux.Handle("/stage/", loopbackOnly(http.NewCrossOriginProtection().Handler(m.Stage)))
 	}
 	return framed(mux)
 }
