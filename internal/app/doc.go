@@ -14,6 +14,9 @@
 // than whether the process works. /metrics asks for one unless this machine asks, or is
 // at a listener of its own. The /stage/ of a demonstration asks for none, on loopback.
 //
+// Built with the tag production it has neither servers of its own nor the escrow service for
+// demonstrations, and nothing that they need.
+//
 // The package may import postadjudication and its executors, background for its
 // words, internal/api, internal/access, internal/fakeescrow, internal/localpg, asynq,
 // asynqmon and miniredis. It must not know of commands, tables for people or SQL of the journal.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -18,8 +17,6 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
-	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -48,12 +45,12 @@ type Main struct {
 	// Set by Start.
 	Service *postadjudication.Service
 	Redis   asynq.RedisConnOpt
-	URL     string              // of the pages; empty when there are none
-	Metrics string              // URL of /metrics, and of /readyz in full; URL unless the options name another listener
-	Where   string              // URL of the database; it may hold a password
-	Keys    bool                // whoever asks needs an access key
-	Escrow  string              // base URL of the escrow service
-	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
+	URL     string  // of the pages; empty when there are none
+	Metrics string  // URL of /metrics, and of /readyz in full; URL unless the options name another listener
+	Where   string  // URL of the database; it may hold a password
+	Keys    bool    // whoever asks needs an access key
+	Escrow  string  // base URL of the escrow service
+	Ledger  *Ledger // the embedded escrow service; nil when there is none
 	// For how long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
 
@@ -138,23 +135,14 @@ func (m *Main) Start(ctx context.Context) error {
 func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, err error) {
 	databaseURL, redisURL = m.Options.DatabaseURL, m.Options.RedisURL
 	if databaseURL == "" {
-		server, err := localpg.Start(ctx, localpg.Options{Durable: true})
-		if err != nil {
-			return "", "", fmt.Errorf("starting a private Postgres: %w", err)
-		}
-		m.closing(server.Stop)
-		databaseURL = server.URL("postgres")
-		if _, _, err := postadjudication.Migrate(ctx, databaseURL); err != nil {
+		if databaseURL, err = m.startPostgres(ctx); err != nil {
 			return "", "", err
 		}
 	}
 	if redisURL == "" {
-		memory, err := startMemoryRedis()
-		if err != nil {
-			return "", "", fmt.Errorf("starting a Redis within the process: %w", err)
+		if redisURL, err = m.startRedis(); err != nil {
+			return "", "", err
 		}
-		m.closing(func() error { memory.close(); return nil })
-		redisURL = memory.url()
 	}
 	return databaseURL, redisURL, nil
 }

@@ -114,7 +114,9 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
 	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
 	o.BindTargets(f)
-	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
+	if Demonstrates {
+		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
+	}
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "where to serve /metrics, and /readyz with all reasons, to whoever reaches it, without a key; they are not on --listen then (default $"+MetricsListenVariable+", else on --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
@@ -157,7 +159,7 @@ func (o *Options) check() error {
 	case o.RedisURL == "" && !o.Private:
 		return wrong("no Redis is named: set %s or --redis", RedisVariable)
 	case o.EscrowURL == "" && !o.Embedded:
-		return wrong("no escrow service is named: set %s or --escrow, or try --embedded", EscrowVariable)
+		return wrong("no escrow service is named: set %s or --escrow%s", EscrowVariable, orEmbedded)
 	case o.EscrowURL != "" && !o.KeyLifetime.Said:
 		return wrong(KeyLifetimeMissing)
 	case o.TimeLimit <= 0:

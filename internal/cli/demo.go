@@ -1,10 +1,11 @@
+//go:build !production
+
 package cli
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -15,6 +16,11 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/testdata"
 )
+
+const demoLine = "See it work, with nothing to configure:   recourse demo\n\n"
+
+// demos are the commands that a program built for production does not have.
+func (c *command) demos() []*cobra.Command { return []*cobra.Command{c.demo()} }
 
 func (c *command) demo() *cobra.Command {
 	var input, redisURL, listen string
@@ -122,10 +128,4 @@ func invitation(url, database, archive string) []string {
 		lines[i] = fill.Replace(lines[i])
 	}
 	return lines
-}
-
-// note tells people what goes on, beside the answer.
-func (c *command) note(what string) {
-	// Standard error is a courtesy: the answer does not depend on it.
-	_, _ = fmt.Fprintln(c.Err, what)
 }

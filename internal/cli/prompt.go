@@ -64,3 +64,9 @@ func (c *command) confirm(ctx context.Context, question string, yes bool) error 
 		return nil
 	}
 }
+
+// note tells people what goes on, beside the answer.
+func (c *command) note(what string) {
+	// Standard error is a courtesy: the answer does not depend on it.
+	_, _ = fmt.Fprintln(c.Err, what)
+}

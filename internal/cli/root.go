@@ -18,9 +18,7 @@ import (
 const overview = `Recourse carries an adjudicated escrow decision (release or refund) to settled, or
 to a person's desk, and never loses it in between.
 
-See it work, with nothing to configure:   recourse demo
-
-Servers are named in the environment or by flags:
+` + demoLine + `Servers are named in the environment or by flags:
   RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
   RECOURSE_REDIS_URL              rediss://host:6379/0
   RECOURSE_ESCROW_URL             https base URL of the escrow service
@@ -59,7 +57,8 @@ func (c *command) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(flagWrong)
-	root.AddCommand(c.demo(), c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.access(), c.events(), c.migrate(), c.doctor())
+	root.AddCommand(c.demos()...)
+	root.AddCommand(c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.access(), c.events(), c.migrate(), c.doctor())
 	return root
 }
 
