@@ -130,7 +130,7 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), o)
+			service, err := c.opened(cmd.Context(), o, (*app.Options).Look) // it is pulled while Redis is away, too
 			if err != nil {
 				return err
 			}
@@ -146,7 +146,7 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 		},
 	}
 	f := cmd.Flags()
-	o.BindServers(f)
+	o.BindLook(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")

@@ -68,6 +68,7 @@ func (c *command) onDesk(use, short, long string, act func(context.Context, cler
 			})
 		},
 	}
+	l.quiet = true
 	l.bind(cmd)
 	return cmd
 }
@@ -79,7 +80,7 @@ func showDesk(s *screen.Screen, d postadjudication.Desk) error {
 	}
 	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, yesNo(d.ReprocessEligible), yesNo(d.ManualReviewRequired))
 	if d.ExpiresAt != nil {
-		s.Text("Its retention ends at %s.", d.ExpiresAt.Format("2006-01-02 15:04:05"))
+		s.Text("Its retention ends at %s UTC.", d.ExpiresAt.UTC().Format("2006-01-02 15:04:05"))
 	} else {
 		s.Text("Retention does not touch it now.")
 	}

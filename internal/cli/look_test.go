@@ -8,7 +8,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What only looks, or changes keys and policies, needs no Redis, and what rings demands one before it writes anything.
+// What only looks, stops calls, or changes keys, policies and what is said of a letter, needs no
+// Redis, and what rings demands one before it writes anything.
 func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, testkit.Migrated(t))
@@ -25,7 +26,13 @@ func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	p.run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").wants(t, "policy set", 0, "")
 	p.run(another("txr_2"), "submit", "-").wants(t, "submit", 2, app.RedisVariable)
 	p.run("", "status", "txr_2", "--tenant", "acme").wants(t, "what was not submitted", 1, "txr_2")
-	p.run("", "brake", "pull", "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "brake pull", 2, app.RedisVariable)
+	for _, verb := range []string{"pull", "release"} {
+		p.run("", "brake", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "brake "+verb, 0, "")
+	}
+	for _, act := range []string{"hold", "release", "mark --eligible"} {
+		args := append([]string{"dlq"}, strings.Fields(act)...)
+		p.run("", append(args, "--tenant", "acme", "--actor", "a", "--reason", "r", p.runOf("txr_1"))...).wants(t, act, 1, "not_a_letter")
+	}
 	p.run("", "dlq", "fork", "--all", "--yes", "--tenant", "acme", "--actor", "a", "--reason", "r").wants(t, "dlq fork", 2, app.RedisVariable)
 	if got := p.run("", "doctor"); got.code == 2 || !strings.Contains(got.out, "not named, and not checked") {
 		t.Errorf("doctor without a Redis: %+v", got)
