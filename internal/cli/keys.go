@@ -233,14 +233,14 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		}
 		used, ends := "never", "never"
 		if k.LastUsed != nil {
-			used = k.LastUsed.Format("2006-01-02 15:04")
+			used = k.LastUsed.UTC().Format("2006-01-02 15:04")
 		}
 		if k.ExpiresAt != nil {
-			ends = k.ExpiresAt.Format("2006-01-02 15:04")
+			ends = k.ExpiresAt.UTC().Format("2006-01-02 15:04")
 		}
-		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.Format("2006-01-02 15:04") + " by " + k.CreatedBy}
+		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
-	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires", Spare: true}, {Name: "Used"}, {Name: "Made", Spare: true, Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Spare: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Spare: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", plural(len(keys), "key"), tenant)
 	return s.Err()
 }
