@@ -27,12 +27,18 @@ func (c *command) bulkRun() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := c.confirmBulk(ctx, b, yes); err != nil {
-			return err
-		}
 		var alone *postadjudication.BreakGlass
 		if incident != "" {
 			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+		}
+		if b.State == postadjudication.BulkDone {
+			if b, err = k.RunBulk(ctx, id, hash, alone); err != nil {
+				return err // who may not let it run is told so
+			}
+			return c.tellDone(b)
+		}
+		if err := c.confirmBulk(ctx, b, yes); err != nil {
+			return err
 		}
 		return c.startBulk(ctx, o, k, id, hash, alone, detach)
 	})
@@ -50,6 +56,17 @@ func (c *command) bulkRun() *cobra.Command {
 		}
 		return c.mayAsk(cmd, yes)
 	})
+}
+
+// tellDone answers who lets a plan run that was done before: nothing of it is tried again.
+func (c *command) tellDone(b postadjudication.Bulk) error {
+	if c.json {
+		return c.answer(b)
+	}
+	s := screen.New(c.Out)
+	showBulk(s, b)
+	s.Text("It was done before, and nothing was tried again.")
+	return s.Err()
 }
 
 func detachFlag(f *pflag.FlagSet, to *bool) {

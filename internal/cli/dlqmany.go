@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -76,20 +77,57 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 				return err
 			}
 		}
+		switch none, err := selectsNone(ctx, k, q); {
+		case err != nil:
+			return err
+		case none:
+			return m.tellNone(c)
+		}
 		plan, err := k.PlanBulk(ctx, q)
 		if err != nil {
 			return err
 		}
-		if err := c.runPlanned(ctx, o, k, plan, m.yes, m.detach); err != nil {
+		if err := c.runPlanned(ctx, o, k, plan, m.yes, m.detach); err != nil || plan.Items > 0 || c.json {
 			return err
 		}
-		if m.eligible && plan.Items == 0 && !c.json {
-			s := screen.New(c.Out)
-			s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
-			return s.Err()
-		}
-		return nil
+		s := screen.New(c.Out)
+		m.tellLeftOut(s)
+		return s.Err()
 	})
+}
+
+// selectsNone reports whether there is no letter that a request is about, so that no plan needs to
+// be kept. What a condition selects is known by the plan only.
+func selectsNone(ctx context.Context, k clerk, q postadjudication.BulkRequest) (bool, error) {
+	if q.Where != "" {
+		return false, nil
+	}
+	open := q.Filter
+	open.Standing = background.LetterOpen
+	count, err := k.Count(ctx, open)
+	return count.Total == 0, err
+}
+
+// noneSelected is the answer where nothing was planned.
+type noneSelected struct {
+	Items int64 `json:"items"` // 0
+}
+
+func (m *many) tellNone(c *command) error {
+	if c.json {
+		return c.answer(noneSelected{})
+	}
+	s := screen.New(c.Out)
+	s.Text("Nothing was done, and no plan was made: there are no such letters.")
+	m.tellLeftOut(s)
+	return s.Err()
+}
+
+// tellLeftOut says which letters were left out unasked.
+func (m *many) tellLeftOut(s *screen.Screen) {
+	if m.eligible {
+		s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
+	}
 }
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing

@@ -218,6 +218,15 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 		}
 		o.settled("txr_1")
 		o.settled("txr_2")
+		again := o.dlq("operator", "bulk", "run", ran.object(t)["id"].(string), "--hash", ran.object(t)["hash"].(string), "--yes")
+		if again.wants(t, "what was done, again", 0, ""); !strings.Contains(again.out, "It was done before") {
+			t.Errorf("%+v", again)
+		}
+		plans := len(o.did("auditor", "bulk", "list")["bulks"].([]any))
+		empty := o.dlq("operator", "fork", "--all", "--yes", "--reason", "mended")
+		if empty.wants(t, "a fork of nothing", 0, ""); !strings.Contains(empty.out, "no plan was made") || len(o.did("auditor", "bulk", "list")["bulks"].([]any)) != plans {
+			t.Errorf("%+v", empty)
+		}
 		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.code != 0 || strings.Contains(none.out, "To let it run") {
 			t.Errorf("a plan of nothing: %+v, %v", none, runs)
 		}
