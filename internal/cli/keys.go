@@ -17,7 +17,7 @@ import (
 func (c *command) keys() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: c.noSuch,
-		Long: `Make, list, rotate and revoke the access keys of the HTTP API and asynqmon. A key opens one
+		Long: `Make, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A key opens one
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
   submitter  hands over adjudications, and looks
@@ -26,8 +26,8 @@ tenant, and its principal is the actor of whatever is done with it. Its roles:
   auditor    looks at everything, with the receipts
   admin      keys, policies, rules, how many people money takes; moves no money
 
---platform opens asynqmon, which shows the queues of all tenants, and nothing else. It is
-given here only, beside the database.
+--platform opens asynqmon and /metrics, which show the queues and the money of all tenants,
+and nothing else. It is given here only, beside the database.
 
 A key of a person (user:...) ends after 90 days, any other after 400, if nothing else is
 said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
@@ -113,7 +113,7 @@ func (c *command) keysCreate() *cobra.Command {
 	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.BoolVar(&platform, "platform", false, "it opens asynqmon, which shows the queues of all tenants (not with --server: no tenant's admin gives it)")
+	own.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
 	k.local(f, own)
 	end.bind(f)
 	return cmd
