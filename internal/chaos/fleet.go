@@ -142,10 +142,15 @@ func (f *fleet) kill() error {
 	return errors.Join(errs...)
 }
 
-// freeze stops a seat's process where it is.
+// freeze stops a seat's process where it is. It leaves one alone that will stand still by itself:
+// stopped before it came there and woken, that would stand still once more, and nobody would
+// wake it.
 func (f *fleet) freeze(i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.seats[i].expected {
+		return nil
+	}
 	f.seats[i].frozen = true
 	return f.seats[i].hand.process.Signal(syscall.SIGSTOP)
 }

@@ -3,31 +3,60 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Cases that all fail, with nothing new beside them, wait behind a circuit breaker until a person
-// releases it. What waits behind one that a person opened does not wait for the alarm.
-func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	a, err := openArena(ctx, options{workers: 1, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour})
+// smallArena has one worker. It is closed and removed at the end of the test.
+func smallArena(t *testing.T) *arena {
+	t.Helper()
+	a, err := openArena(t.Context(), options{workers: 1, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := a.close(); err != nil {
 			t.Error(err)
 		}
 		if err := os.RemoveAll(a.dir); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return a
+}
+
+// A worker that was to stand still at a point, and never came there, does not do so when all is
+// healed, whatever else was done to it.
+func TestNoWorkerStandsStillWhenAllIsHealed(t *testing.T) {
+	t.Parallel()
+	a := smallArena(t)
+	before := a.fleet.at(0)
+	if err := errors.Join(a.fleet.killOne(0), a.fleet.start(0, "stop="+failpoint.Point(failpoint.CallBefore, failpoint.Executor)+":1000")); err != nil {
+		t.Fatal(err)
+	}
+	a.fleet.expectFrozen(0)
+	armed := a.fleet.at(0)
+	if err := errors.Join(a.fleet.freeze(0), thawClaimed(t.Context(), a), a.heal(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	now := a.fleet.at(0)
+	if stopped, err := now.stopped(); now == before || now == armed || !now.alive() || stopped || err != nil {
+		t.Errorf("the worker with the armed point goes on: %t; stands still: %t, %v", now == armed, stopped, err)
+	}
+}
+
+// Cases that all fail, with nothing new beside them, wait behind a circuit breaker until a person
+// releases it. What waits behind one that a person opened does not wait for the alarm.
+func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	a := smallArena(t)
 	const n = 4 * fewest
 	failing := make([]postadjudication.Adjudication, n)
 	for i := range failing {
@@ -37,6 +66,7 @@ func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 	if _, errs := a.desk.SubmitBatch(ctx, failing); errs[0] != nil {
 		t.Fatal(errs[0])
 	}
+	var err error
 	live := func() (n int) {
 		if err := a.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.runs WHERE live`).Scan(&n); err != nil {
 			t.Fatal(err)
