@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,10 +48,10 @@ func (c *command) casesList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
 				f := which.filter()
 				f.Reserved = reserved
-				page, err := k.Cases(ctx, f, after, limit)
+				page, err := be.Cases.List(ctx, f, after, limit)
 				if err != nil {
 					return err
 				}
@@ -125,8 +123,8 @@ may begin anew.`,
 			case selects == all:
 				return usage(cmd, errors.New("--transaction, --state or --all is needed"))
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				plan, err := be.Cases.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
 					return o.gone(err, "transaction "+f.Transaction)
 				}
@@ -142,42 +140,4 @@ may begin anew.`,
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
 	return cmd
-}
-
-func (k *own) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error) {
-	return k.Service.Cases(ctx, k.tenant, f, after, limit)
-}
-
-func (k *own) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	return k.Service.PlanFree(ctx, q)
-}
-
-func (s *server) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (out postadjudication.CasePage, err error) {
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	if len(f.States) > 0 {
-		query.Set("state", strings.Join(f.States, ","))
-	}
-	if f.Reserved {
-		query.Set("reserved", "true")
-	}
-	for name, word := range map[string]string{"transaction_receipt_id": f.Transaction, "after": after} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
-	err = s.get(ctx, "/cases", query, &out)
-	return out, err
-}
-
-func (s *server) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
-	err = s.post(ctx, "/cases/free", struct {
-		because
-		States      []string `json:"states,omitempty"`
-		Transaction string   `json:"transaction_receipt_id,omitempty"`
-		All         bool     `json:"all,omitempty"`
-		Limit       int      `json:"limit,omitempty"`
-		Reference   string   `json:"reference"`
-	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
-	return out, err
 }

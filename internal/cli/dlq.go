@@ -58,13 +58,13 @@ func needReason(cmd *cobra.Command, reason string) error {
 	return nil
 }
 
-// withLetter is withClerk for an action on one letter.
-func (c *command) withLetter(cmd *cobra.Command, l *onLetter, run string, work func(context.Context, clerk) error) error {
+// withLetter is withBackend for an action on one letter.
+func (c *command) withLetter(cmd *cobra.Command, l *onLetter, run string, work func(context.Context, Backend) error) error {
 	if err := l.check(cmd, run); err != nil {
 		return err
 	}
-	return c.withClerk(cmd, &l.office, func(ctx context.Context, k clerk) error {
-		return l.gone(work(ctx, k), "letter of run "+run)
+	return c.withBackend(cmd, &l.office, func(ctx context.Context, be Backend) error {
+		return l.gone(work(ctx, be), "letter of run "+run)
 	})
 }
 

@@ -35,8 +35,8 @@ rest of the analysis.`,
 			if err != nil {
 				return usage(cmd, err)
 			}
-			return c.withClerk(cmd, &a.office, func(ctx context.Context, k clerk) error {
-				found, err := a.find(ctx, k, q)
+			return c.withBackend(cmd, &a.office, func(ctx context.Context, be Backend) error {
+				found, err := a.find(ctx, be, q)
 				if err != nil {
 					return err
 				}
@@ -83,15 +83,15 @@ func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, er
 
 // find makes the analysis, with all causes when that is asked for: a page after another,
 // in the one order in which none is left out or told twice.
-func (a *analysis) find(ctx context.Context, k clerk, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
-	found, err := k.Analyze(ctx, q)
+func (a *analysis) find(ctx context.Context, be Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+	found, err := be.DeadLetters.Analyze(ctx, q)
 	if err != nil || !a.all {
 		return found, err
 	}
 	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupsPage}
 	found.Largest = nil
 	for {
-		page, err := k.Groups(ctx, groups)
+		page, err := be.DeadLetters.Groups(ctx, groups)
 		if err != nil {
 			return found, err
 		}

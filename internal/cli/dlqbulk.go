@@ -25,7 +25,7 @@ made it (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.bulkPlan(), c.bulkRun(), c.bulkShow(), c.bulkItems(), c.bulkList(),
-		c.bulkTurn(pauseBulk, "Let a running plan stop within a second"), c.bulkTurn(resumeBulk, "Let a paused plan go on"), c.bulkTurn(cancelBulk, "End a plan for good; what was done stays done"),
+		c.bulkChange("pause", "Let a running plan stop within a second", Bulk.Pause), c.bulkChange("resume", "Let a paused plan go on", Bulk.Resume), c.bulkChange("cancel", "End a plan for good; what was done stays done", Bulk.Cancel),
 		c.history(postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
 	return cmd
 }
@@ -53,11 +53,11 @@ func (c *command) bulkPlan() *cobra.Command {
 			if err := errors.Join(oneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
 				return usage(cmd, err)
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				if err := p.forks(ctx, cmd, k, &q); err != nil {
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				if err := p.forks(ctx, cmd, be, &q); err != nil {
 					return err
 				}
-				plan, err := k.PlanBulk(ctx, q)
+				plan, err := be.Bulk.Plan(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -77,7 +77,7 @@ func (c *command) bulkPlan() *cobra.Command {
 }
 
 // onBulk is a command about one plan.
-func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, o *office, k clerk, id uuid.UUID) error) *cobra.Command {
+func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, o *office, be Backend, id uuid.UUID) error) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: exactly("PLAN"),
@@ -86,8 +86,8 @@ func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Con
 			if err != nil || len(args[0]) != 36 {
 				return usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				return o.gone(work(ctx, &o, k, id), "plan "+args[0])
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				return o.gone(work(ctx, &o, be, id), "plan "+args[0])
 			})
 		},
 	}
@@ -111,10 +111,11 @@ func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Com
 	return cmd
 }
 
-func (c *command) bulkTurn(turn bulkTurn, short string) *cobra.Command {
+// bulkChange is a command that changes whether a plan runs.
+func (c *command) bulkChange(verb, short string, change func(Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
 	var reason string
-	cmd := c.onBulk(string(turn)+" PLAN", short, true, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
-		b, err := k.TurnBulk(ctx, id, turn, reason)
+	cmd := c.onBulk(verb+" PLAN", short, true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+		b, err := change(be.Bulk, ctx, id, reason)
 		if err != nil {
 			return err
 		}
@@ -125,8 +126,8 @@ func (c *command) bulkTurn(turn bulkTurn, short string) *cobra.Command {
 }
 
 func (c *command) bulkShow() *cobra.Command {
-	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
-		b, err := k.Bulk(ctx, id)
+	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -137,8 +138,8 @@ func (c *command) bulkShow() *cobra.Command {
 func (c *command) bulkItems() *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, k clerk, id uuid.UUID) error {
-		page, err := k.BulkItems(ctx, id, outcome, after, limit)
+	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, be Backend, id uuid.UUID) error {
+		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err
 		}
@@ -160,8 +161,8 @@ func (c *command) bulkList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List plans, the newest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				page, err := k.Bulks(ctx, after)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				page, err := be.Bulk.List(ctx, after)
 				if err != nil {
 					return err
 				}

@@ -62,14 +62,14 @@ func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
 
 // forks sets the policy of the forks of a plan, when one is asked for: that of the
 // family's new runs, with as many attempts.
-func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, k clerk, q *postadjudication.BulkRequest) error {
+func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, be Backend, q *postadjudication.BulkRequest) error {
 	if !cmd.Flags().Changed("max-retries") {
 		return nil
 	}
 	if p.attempts < 1 {
 		return usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
-	policy, err := policyOfForks(ctx, cmd, k, q, "max-retries")
+	policy, err := policyOfForks(ctx, cmd, be, q, "max-retries")
 	if err != nil {
 		return err
 	}

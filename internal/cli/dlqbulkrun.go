@@ -22,8 +22,8 @@ const (
 func (c *command) bulkRun() *cobra.Command {
 	var hash, incident, reason string
 	var yes, detach bool
-	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, k clerk, id uuid.UUID) error {
-		b, err := k.Bulk(ctx, id)
+	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (c *command) bulkRun() *cobra.Command {
 		if incident != "" {
 			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
 		}
-		return c.startBulk(ctx, o, k, id, hash, alone, detach)
+		return c.startBulk(ctx, o, be, id, hash, alone, detach)
 	})
 	cmd.Flags().StringVar(&incident, "break-glass", "", "an incident for which you let run alone what you planned, as an approver; it raises an alarm")
 	cmd.Flags().StringVar(&reason, "reason", "", "why nobody else could (required with --break-glass)")
@@ -74,13 +74,13 @@ func wouldDo(b postadjudication.Bulk) string {
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func (c *command) startBulk(ctx context.Context, o *office, k clerk, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
-	b, err := k.RunBulk(ctx, id, hash, alone)
+func (c *command) startBulk(ctx context.Context, o *office, be Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
+	b, err := be.Bulk.Run(ctx, id, hash, alone)
 	if err != nil {
 		return err
 	}
 	if !detach {
-		if b, err = c.awaitBulk(ctx, o, k, b); err != nil {
+		if b, err = c.awaitBulk(ctx, o, be, b); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ func leftUndone(o *office, b postadjudication.Bulk) error {
 }
 
 // awaitBulk looks at a plan until it stands still.
-func (c *command) awaitBulk(ctx context.Context, o *office, k clerk, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+func (c *command) awaitBulk(ctx context.Context, o *office, be Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
 	bar := screen.NewProgress(c.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkLook)
 	defer tick.Stop()
@@ -126,7 +126,7 @@ func (c *command) awaitBulk(ctx context.Context, o *office, k clerk, b postadjud
 			return b, err
 		case <-tick.C:
 		}
-		now, err := k.Bulk(ctx, b.ID)
+		now, err := be.Bulk.Get(ctx, b.ID)
 		if err != nil {
 			err = errors.Join(err, bar.End())
 			c.note(goesOn(o, b.ID))

@@ -13,15 +13,15 @@ import (
 func (c *command) dlqHold() *cobra.Command {
 	return c.onDesk("hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
-		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
-			return k.Hold(ctx, l.run, l.reason)
+		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
+			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func (c *command) dlqRelease() *cobra.Command {
 	return c.onDesk("release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
-		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
-			return k.Release(ctx, l.run, l.reason)
+		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
+			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
 
@@ -30,9 +30,9 @@ func (c *command) dlqMark() *cobra.Command {
 	q := postadjudication.MarkRequest{}
 	cmd := c.onDesk("mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
-		func(ctx context.Context, k clerk, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
 			q.Reason = l.reason
-			return k.Mark(ctx, l.run, q)
+			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
 	yesOr(cmd.Flags(), &eligible, "eligible", "worth another try", "not worth one")
 	yesOr(cmd.Flags(), &review, "review", "a person should look first", "nobody needs to")
@@ -51,13 +51,13 @@ people and rules; they open no gate.`,
 
 // onDesk is a command that says something of one letter, and shows what is said of it
 // then.
-func (c *command) onDesk(use, short, long string, act func(context.Context, clerk, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
+func (c *command) onDesk(use, short, long string, act func(context.Context, Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
 	var l onLetter
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) error {
-				desk, err := act(ctx, k, &l)
+			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, be Backend) error {
+				desk, err := act(ctx, be, &l)
 				if err != nil {
 					return err
 				}

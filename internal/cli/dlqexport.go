@@ -40,10 +40,10 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 			if err != nil {
 				return usage(cmd, err)
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
 				var done postadjudication.Exported
 				write := func(out io.Writer) (err error) {
-					done, err = k.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
+					done, err = be.DeadLetters.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
 					return err
 				}
 				if args[0] == "-" {

@@ -32,13 +32,13 @@ runs with what is given here changed; letters of several families need --family.
 			if err := m.notForOne(cmd); err != nil {
 				return err
 			}
-			return c.withLetter(cmd, l, args[0], func(ctx context.Context, k clerk) error {
-				if err := unmarked(ctx, k, l.run, force); err != nil {
+			return c.withLetter(cmd, l, args[0], func(ctx context.Context, be Backend) error {
+				if err := unmarked(ctx, be, l.run, force); err != nil {
 					return err
 				}
 				q := postadjudication.ForkRequest{Reason: l.reason, Queue: queue}
 				if p.given(cmd) {
-					letter, err := k.Run(ctx, l.run)
+					letter, err := be.Cases.Run(ctx, l.run)
 					if err != nil {
 						return err
 					}
@@ -48,7 +48,7 @@ runs with what is given here changed; letters of several families need --family.
 					}
 					q.Policy = &policy
 				}
-				made, err := k.Fork(ctx, l.run, q)
+				made, err := be.DeadLetters.Fork(ctx, l.run, q)
 				if err != nil {
 					return err
 				}
@@ -79,11 +79,11 @@ func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *m
 		return err
 	}
 	q.Queue = queue
-	return m.run(c, cmd, &l.office, q, func(ctx context.Context, k clerk, q *postadjudication.BulkRequest) error {
+	return m.run(c, cmd, &l.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
 		if !p.given(cmd) {
 			return nil
 		}
-		now, err := policyOfForks(ctx, cmd, k, q, p.first(cmd))
+		now, err := policyOfForks(ctx, cmd, be, q, p.first(cmd))
 		if err != nil {
 			return err
 		}
@@ -99,11 +99,11 @@ func forceFlag(cmd *cobra.Command, to *bool) {
 
 // unmarked refuses to try a letter again of which somebody has said that it is not worth
 // while, or that a person should look first. What nobody has marked may be tried.
-func unmarked(ctx context.Context, k clerk, run receipts.RunID, force bool) error {
+func unmarked(ctx context.Context, be Backend, run receipts.RunID, force bool) error {
 	if force {
 		return nil
 	}
-	seen, err := k.Inspect(ctx, run)
+	seen, err := be.DeadLetters.Inspect(ctx, run)
 	if errors.Is(err, postadjudication.ErrNotFound) {
 		return nil // the fork says what stands there
 	}

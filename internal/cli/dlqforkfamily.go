@@ -21,12 +21,12 @@ func (p *policyFlags) first(cmd *cobra.Command) string {
 // policyOfForks is what a changed policy of a plan's forks starts from: that of the one
 // family that the plan is about. The plan is held to this family, since a policy goes to
 // each of its forks, and letters of another family may die before it is made.
-func policyOfForks(ctx context.Context, cmd *cobra.Command, k clerk, q *postadjudication.BulkRequest, flag string) (retrypolicy.Policy, error) {
-	family, err := forkedFamily(ctx, cmd, k, q.Filter, flag)
+func policyOfForks(ctx context.Context, cmd *cobra.Command, be Backend, q *postadjudication.BulkRequest, flag string) (retrypolicy.Policy, error) {
+	family, err := forkedFamily(ctx, cmd, be, q.Filter, flag)
 	if err != nil {
 		return retrypolicy.Policy{}, err
 	}
-	all, err := k.Policies(ctx)
+	all, err := be.Policies.List(ctx)
 	if err != nil {
 		return retrypolicy.Policy{}, err
 	}
@@ -40,7 +40,7 @@ func policyOfForks(ctx context.Context, cmd *cobra.Command, k clerk, q *postadju
 
 // forkedFamily is the family of the letters that a filter selects: the one that is named,
 // that of the queue, or the settlements' when there are no others among them.
-func forkedFamily(ctx context.Context, cmd *cobra.Command, k clerk, f postadjudication.LetterFilter, flag string) (string, error) {
+func forkedFamily(ctx context.Context, cmd *cobra.Command, be Backend, f postadjudication.LetterFilter, flag string) (string, error) {
 	if f.Family != "" {
 		return f.Family, nil
 	}
@@ -48,12 +48,12 @@ func forkedFamily(ctx context.Context, cmd *cobra.Command, k clerk, f postadjudi
 		return f.Queue[:at], nil
 	}
 	f.Standing = background.LetterOpen // only these are ever meant
-	all, err := k.Count(ctx, f)
+	all, err := be.DeadLetters.Count(ctx, f)
 	if err != nil {
 		return "", err
 	}
 	f.Family = postadjudication.Family
-	theirs, err := k.Count(ctx, f)
+	theirs, err := be.DeadLetters.Count(ctx, f)
 	if err == nil && theirs.Total < all.Total {
 		err = usage(cmd, fmt.Errorf("--%s needs --family: letters of more families than %s are meant, and each has a policy of its own", flag, f.Family))
 	}

@@ -23,8 +23,8 @@ func (c *command) dlqInspect() *cobra.Command {
 			if err != nil {
 				return usage(cmd, errors.New("RUN is no run id: "+args[0]))
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.Inspect(ctx, run)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.DeadLetters.Inspect(ctx, run)
 				if err != nil {
 					return o.gone(err, "letter of run "+args[0])
 				}

@@ -33,18 +33,18 @@ func (c *command) dlqList() *cobra.Command {
 			if err := errors.Join(err, oneOf("--sort", sort, names...), saidWhere(cmd, where), within("--limit", limit, mostLetters)); err != nil {
 				return usage(cmd, err)
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
 				if where != "" {
-					return c.search(ctx, k, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+					return c.search(ctx, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				}
-				page, err := k.Letters(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+				page, err := be.DeadLetters.List(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				if err != nil {
 					return err
 				}
 				out := map[string]any{"letters": page.Letters, "next": page.Next, "more": page.More}
 				total := "more"
 				if filter.ErrorText == "" { // to count those, every message may have to be read
-					count, err := k.Count(ctx, filter)
+					count, err := be.DeadLetters.Count(ctx, filter)
 					if err != nil {
 						return err
 					}
@@ -68,8 +68,8 @@ func (c *command) dlqList() *cobra.Command {
 }
 
 // search lists what meets a condition, and says how far it looked.
-func (c *command) search(ctx context.Context, k clerk, q postadjudication.LetterSearch) error {
-	found, err := k.Search(ctx, q)
+func (c *command) search(ctx context.Context, be Backend, q postadjudication.LetterSearch) error {
+	found, err := be.DeadLetters.Search(ctx, q)
 	if err != nil {
 		return err
 	}

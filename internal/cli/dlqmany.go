@@ -65,22 +65,22 @@ func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, f
 }
 
 // run makes a plan, shows it, and lets it run when a person says so. complete adds to the
-// request what takes a clerk to know.
-func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, clerk, *postadjudication.BulkRequest) error) error {
+// request what takes a backend to know.
+func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, Backend, *postadjudication.BulkRequest) error) error {
 	if err := c.mayAsk(cmd, m.yes); err != nil {
 		return err
 	}
-	return c.withClerk(cmd, o, func(ctx context.Context, k clerk) error {
+	return c.withBackend(cmd, o, func(ctx context.Context, be Backend) error {
 		if complete != nil {
-			if err := complete(ctx, k, &q); err != nil {
+			if err := complete(ctx, be, &q); err != nil {
 				return err
 			}
 		}
-		plan, err := k.PlanBulk(ctx, q)
+		plan, err := be.Bulk.Plan(ctx, q)
 		if err != nil {
 			return err
 		}
-		if err := c.runPlanned(ctx, o, k, plan, m.yes, m.detach); err != nil {
+		if err := c.runPlanned(ctx, o, be, plan, m.yes, m.detach); err != nil {
 			return err
 		}
 		if m.eligible && plan.Items == 0 && !c.json {
@@ -94,7 +94,7 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing
 // that it could do: that is well only when there are no such letters.
-func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan postadjudication.Bulk, yes, detach bool) error {
+func (c *command) runPlanned(ctx context.Context, o *office, be Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
 		return cmp.Or(c.tellBulk(o, plan), leftUndone(o, plan))
 	}
@@ -104,7 +104,7 @@ func (c *command) runPlanned(ctx context.Context, o *office, k clerk, plan posta
 	if err := c.confirmBulk(ctx, plan, yes); err != nil {
 		return err
 	}
-	return c.startBulk(ctx, o, k, plan.ID, plan.Hash, nil, detach)
+	return c.startBulk(ctx, o, be, plan.ID, plan.Hash, nil, detach)
 }
 
 // atMost takes an argument that may be left out.

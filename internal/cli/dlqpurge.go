@@ -52,9 +52,9 @@ func (r *removal) check(c *command, cmd *cobra.Command) error {
 
 // removing letters: to plan it, and to do it when that is confirmed by a word.
 type remover struct {
-	plan func(context.Context, clerk) (postadjudication.PurgePlan, error)
+	plan func(context.Context, Backend) (postadjudication.PurgePlan, error)
 	word func(postadjudication.PurgePlan) string
-	do   func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error)
+	do   func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error)
 }
 
 func (c *command) dlqPurge() *cobra.Command {
@@ -82,11 +82,13 @@ and puts them into the --archive that is named here.`,
 			}
 			q := postadjudication.PurgeRequest{Reason: r.reason, Filter: filter}
 			return c.remove(cmd, &r, remover{
-				func(ctx context.Context, k clerk) (postadjudication.PurgePlan, error) { return k.PlanPurge(ctx, q) },
+				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
+					return be.DeadLetters.PlanPurge(ctx, q)
+				},
 				func(p postadjudication.PurgePlan) string { return strconv.Itoa(p.Letters) },
-				func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error) {
+				func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error) {
 					q.Confirm = word
-					return k.Purge(ctx, q)
+					return be.DeadLetters.Purge(ctx, q)
 				},
 			})
 		},
@@ -110,11 +112,13 @@ reservations and receipts stay.`,
 			}
 			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
 			return c.remove(cmd, &r, remover{
-				func(ctx context.Context, k clerk) (postadjudication.PurgePlan, error) { return k.PlanClear(ctx, q) },
+				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
+					return be.DeadLetters.PlanClear(ctx, q)
+				},
 				func(postadjudication.PurgePlan) string { return family },
-				func(ctx context.Context, k clerk, word string) (postadjudication.Purged, error) {
+				func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error) {
 					q.Confirm = word
-					return k.Clear(ctx, q)
+					return be.DeadLetters.Clear(ctx, q)
 				},
 			})
 		},
@@ -129,10 +133,10 @@ func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
 	if err := r.check(c, cmd); err != nil {
 		return err
 	}
-	return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
+	return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
 		word := r.confirm
 		if word == "" {
-			would, err := do.plan(ctx, k)
+			would, err := do.plan(ctx, be)
 			if err != nil {
 				return err
 			}
@@ -144,7 +148,7 @@ func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
 			}
 			word = do.word(would)
 		}
-		did, err := do.do(ctx, k, word)
+		did, err := do.do(ctx, be, word)
 		if err != nil {
 			return err
 		}

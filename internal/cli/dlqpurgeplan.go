@@ -56,8 +56,8 @@ func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error 
 		return usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
 	}
 	q.Action = postadjudication.BulkPurge
-	return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
-		plan, err := k.PlanBulk(ctx, q)
+	return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+		plan, err := be.Bulk.Plan(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -67,6 +67,6 @@ func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error 
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
 			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
 		}
-		return c.runPlanned(ctx, &r.office, k, plan, r.yes || r.confirm != "", p.detach)
+		return c.runPlanned(ctx, &r.office, be, plan, r.yes || r.confirm != "", p.detach)
 	})
 }

@@ -59,12 +59,12 @@ func (c *command) dlqReconcile() *cobra.Command {
 			if moved < 0 {
 				return usage(cmd, errors.New("--moved is negative"))
 			}
-			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, k clerk) (err error) {
+			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, be Backend) (err error) {
 				var kase postadjudication.CaseStatus
 				if lookup {
-					kase, err = k.Lookup(ctx, l.run)
+					kase, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
-					kase, err = c.reconcile(ctx, cmd, k, l.run, postadjudication.Finding{
+					kase, err = c.reconcile(ctx, cmd, be, l.run, postadjudication.Finding{
 						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
@@ -115,14 +115,14 @@ func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 // reconcile records a finding. A person is asked before it is of another amount than
 // was left to be moved: it can't be taken back, and more than the escrow has left is a
 // breach.
-func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
-	kase, err := k.Reconcile(ctx, run, f)
+func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, be Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+	kase, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
 		return kase, err
 	}
 	question := fmt.Sprintf("%d is to be recorded as moved, for good, which is not what was adjudicated.", f.Moved)
-	seen, err := k.Inspect(ctx, run)
+	seen, err := be.DeadLetters.Inspect(ctx, run)
 	switch asked := seen.Letter.Amount; {
 	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // it may be purged
 		return kase, err
@@ -136,7 +136,7 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, k clerk, ru
 		return kase, err
 	}
 	f.OtherAmount = true
-	return k.Reconcile(ctx, run, f)
+	return be.DeadLetters.Reconcile(ctx, run, f)
 }
 
 // lookupMany asks the escrow service about the letters that are selected.

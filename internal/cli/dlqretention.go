@@ -23,8 +23,8 @@ it this tells what the same flags mean here, which are the defaults unless they 
   recourse dlq retention --server https://recourse.example:8321
   recourse dlq retention --tenant acme --retain settlement=P90D --retain settlement:0=P30D/10000`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				kept, err := k.Retention(ctx)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				kept, err := be.DeadLetters.Retention(ctx)
 				if err != nil {
 					return err
 				}

@@ -51,12 +51,12 @@ func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error 
 	if err := r.many.notForOne(cmd); err != nil {
 		return err
 	}
-	return c.withLetter(cmd, &r.one, run, func(ctx context.Context, k clerk) error {
-		made, err := r.again(ctx, cmd, k)
+	return c.withLetter(cmd, &r.one, run, func(ctx context.Context, be Backend) error {
+		made, err := r.again(ctx, cmd, be)
 		if err != nil {
 			return err
 		}
-		now, err := k.Run(ctx, made.Run)
+		now, err := be.Cases.Run(ctx, made.Run)
 		if err != nil {
 			return err
 		}
@@ -77,30 +77,30 @@ func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error 
 
 // again forks the newest run of a job, unless it is marked; with other attempts, when
 // they are given.
-func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, k clerk) (api.Forked, error) {
+func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be Backend) (api.Forked, error) {
 	other := cmd.Flags().Changed("max-retries")
 	if other && r.policy.attempts < 1 {
 		return api.Forked{}, usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
-	now, err := k.Run(ctx, r.one.run)
+	now, err := be.Cases.Run(ctx, r.one.run)
 	if n := len(now.Forks); n > 0 && err == nil {
-		now, err = k.Run(ctx, now.Forks[n-1])
+		now, err = be.Cases.Run(ctx, now.Forks[n-1])
 	}
 	if err == nil {
-		err = unmarked(ctx, k, now.Run, r.force)
+		err = unmarked(ctx, be, now.Run, r.force)
 	}
 	if err != nil {
 		return api.Forked{}, err
 	}
 	if !other {
-		return k.Retry(ctx, r.one.run, r.one.reason)
+		return be.DeadLetters.Retry(ctx, r.one.run, r.one.reason)
 	}
 	policy := now.Policy
 	policy.MaxRetryAttempts = r.policy.attempts
 	if err := validPolicy(cmd, policy); err != nil {
 		return api.Forked{}, err
 	}
-	return k.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
+	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
 }
 
 // retryMany tries the letters that are selected again.
@@ -112,7 +112,7 @@ func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
 	if err != nil {
 		return err
 	}
-	return r.many.run(c, cmd, &r.one.office, q, func(ctx context.Context, k clerk, q *postadjudication.BulkRequest) error {
-		return r.policy.forks(ctx, cmd, k, q)
+	return r.many.run(c, cmd, &r.one.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
+		return r.policy.forks(ctx, cmd, be, q)
 	})
 }

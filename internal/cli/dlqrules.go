@@ -32,8 +32,8 @@ func (c *command) rulesList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the rules", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.Rules(ctx)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Rules.List(ctx)
 				if err != nil {
 					return err
 				}
@@ -68,8 +68,8 @@ func (c *command) rulesTry() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				trial, err := k.TryRule(ctx, rule)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				trial, err := be.Rules.Try(ctx, rule)
 				if err != nil {
 					return err
 				}
@@ -119,8 +119,8 @@ func (c *command) rulesSet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
-				set, err := k.SetRule(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
+			return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+				set, err := be.Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return err
 				}
@@ -143,8 +143,8 @@ func (c *command) rulesDelete() *cobra.Command {
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &r.office, func(ctx context.Context, k clerk) error {
-				was, err := k.DeleteRule(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
+			return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+				was, err := be.Rules.Delete(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return r.gone(err, "rule "+args[0])
 				}

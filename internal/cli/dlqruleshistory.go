@@ -23,8 +23,8 @@ deleted and made again goes on with its versions.`,
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.RuleHistory(ctx, args[0], after, limit)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Rules.History(ctx, args[0], after, limit)
 				if err != nil {
 					return err
 				}

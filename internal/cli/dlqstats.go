@@ -26,8 +26,8 @@ func (c *command) dlqStats() *cobra.Command {
 			if !cmd.Flags().Changed("standing") {
 				filter.Standing = "" // all are counted, by how they stand
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.Stats(ctx, filter)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.DeadLetters.Stats(ctx, filter)
 				if err != nil {
 					return err
 				}

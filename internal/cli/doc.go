@@ -5,10 +5,10 @@
 // to standard error. The exit code says whose turn it is (see Execute).
 //
 // Commands of dead letters work on the library or ask a server, by the same code: they
-// know only a clerk, who is one of two.
+// know only a Backend, of which there are two.
 //
-//	dlq command ──▶ clerk ──▶ own: postadjudication.Service on the database
-//	                    └──▶ server: /api/v1, with the key in RECOURSE_KEY
+//	dlq command ──▶ Backend ──▶ local: postadjudication.Service on the database
+//	                     └──▶ remote: internal/client, with the key in RECOURSE_KEY
 //
 // The package may import internal/app, internal/api and internal/access for their words,
 // internal/intake and the public packages. It decides nothing about retries or

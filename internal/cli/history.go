@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -14,28 +13,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
-
-// historian reads the registers of a tenant.
-type historian interface {
-	History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error)
-}
-
-func (k *own) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
-	return k.Service.History(ctx, k.tenant, of, after, limit)
-}
-
-// historyPaths are where a server tells of its registers.
-var historyPaths = map[postadjudication.Register]string{
-	postadjudication.RegisterKeys: "/keys/history", postadjudication.RegisterRefusals: "/access/history", postadjudication.RegisterBulks: "/bulk/history",
-}
-
-func (s *server) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
-	var out struct {
-		Entries []postadjudication.RegisterEntry `json:"entries"`
-	}
-	err := s.get(ctx, historyPaths[of], url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}, &out)
-	return out.Entries, err
-}
 
 // historyPage are the flags of every history.
 type historyPage struct {
@@ -65,8 +42,8 @@ func (c *command) history(of postadjudication.Register, short string) *cobra.Com
 			if err := p.check(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.History(ctx, of, p.after, p.limit)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Registers.History(ctx, of, p.after, p.limit)
 				if err != nil {
 					return err
 				}

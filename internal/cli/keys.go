@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -39,12 +40,6 @@ make one that opens more than itself.`,
 	}
 	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRotate(), c.keysRevoke(), c.history(postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
-}
-
-// keyMade is the answer of keys create.
-type keyMade struct {
-	Token string `json:"token"`
-	access.Key
 }
 
 // ordered are the flags of every change of keys and policies.
@@ -99,8 +94,8 @@ func (c *command) keysCreate() *cobra.Command {
 				return err
 			}
 			n.NeverExpires = end.never
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				made, err := at.CreateKey(ctx, n)
+			return c.withBackend(cmd, &k.office, func(ctx context.Context, be Backend) error {
+				made, err := be.Keys.Create(ctx, n)
 				if err != nil {
 					return err
 				}
@@ -164,8 +159,8 @@ tells when it was used last.`,
 			if err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				made, err := at.RotateKey(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.reason})
+			return c.withBackend(cmd, &k.office, func(ctx context.Context, be Backend) error {
+				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.reason})
 				if err != nil {
 					return k.gone(err, "key "+args[0])
 				}
@@ -179,7 +174,7 @@ tells when it was used last.`,
 }
 
 // showMade shows a key that was made, with its token.
-func (c *command) showMade(made keyMade) error {
+func (c *command) showMade(made api.NewKey) error {
 	if c.json {
 		return c.answer(made)
 	}
@@ -204,8 +199,8 @@ func (c *command) keysList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the access keys that a tenant has ever had", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			return c.withClerk(cmd, &o, func(ctx context.Context, at clerk) error {
-				found, err := at.Keys(ctx)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Keys.List(ctx)
 				if err != nil {
 					return err
 				}
@@ -255,8 +250,8 @@ Every server refuses it at most 2 seconds later.`,
 			if err := k.check(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				gone, err := at.RevokeKey(ctx, args[0], k.reason)
+			return c.withBackend(cmd, &k.office, func(ctx context.Context, be Backend) error {
+				gone, err := be.Keys.Revoke(ctx, args[0], k.reason)
 				if err != nil {
 					return k.gone(err, "key "+args[0])
 				}

@@ -130,16 +130,16 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// withClerk finds the clerk that the flags name, and lets it go after the work.
-func (c *command) withClerk(cmd *cobra.Command, o *office, work func(context.Context, clerk) error) (err error) {
+// withBackend opens the backend that the flags name, and closes it after the work.
+func (c *command) withBackend(cmd *cobra.Command, o *office, work func(context.Context, Backend) error) (err error) {
 	if err := o.check(cmd); err != nil {
 		return err
 	}
-	var found clerk
+	var found Backend
 	if o.server != "" {
-		found, err = newServer(o.server, c.Getenv(KeyVariable), o.tenant, o.insecure, app.ProxyAsked(c.Getenv))
+		found, err = c.openRemote(o)
 	} else {
-		found, err = c.openOwn(cmd.Context(), o)
+		found, err = c.openLocal(cmd.Context(), o)
 	}
 	if err != nil {
 		return err

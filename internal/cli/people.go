@@ -30,8 +30,8 @@ func (c *command) peopleShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show", Short: "Tell how many it takes", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				now, err := k.People(ctx)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				now, err := be.People.Get(ctx)
 				if err != nil {
 					return err
 				}
@@ -55,8 +55,8 @@ func (c *command) peopleSet() *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
-				now, err := k.SetPeople(ctx, postadjudication.PeopleChange{People: n, Reason: o.reason})
+			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+				now, err := be.People.Set(ctx, postadjudication.PeopleChange{People: n, Reason: o.reason})
 				if err != nil {
 					return err
 				}
@@ -88,8 +88,8 @@ func (c *command) peopleHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the changes of it, from their receipts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.PeopleHistory(ctx, after, limit)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.People.History(ctx, after, limit)
 				if err != nil {
 					return err
 				}
@@ -115,35 +115,4 @@ func (c *command) peopleHistory() *cobra.Command {
 	f.Int64Var(&after, "after", 0, "after this sequence number")
 	f.IntVar(&limit, "limit", 100, "at most this many")
 	return cmd
-}
-
-func (k *own) People(ctx context.Context) (postadjudication.People, error) {
-	return k.Service.People(ctx, k.tenant)
-}
-
-func (k *own) SetPeople(ctx context.Context, q postadjudication.PeopleChange) (postadjudication.People, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	return k.Service.SetPeople(ctx, q)
-}
-
-func (k *own) PeopleHistory(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
-	return k.Service.PeopleHistory(ctx, k.tenant, after, limit)
-}
-
-func (s *server) People(ctx context.Context) (out postadjudication.People, err error) {
-	err = s.get(ctx, "/people", nil, &out)
-	return out, err
-}
-
-func (s *server) SetPeople(ctx context.Context, q postadjudication.PeopleChange) (out postadjudication.People, err error) {
-	err = s.post(ctx, "/people", map[string]any{"people": q.People, "reason": q.Reason}, &out)
-	return out, err
-}
-
-func (s *server) PeopleHistory(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
-	var out struct {
-		Versions []postadjudication.PeopleVersion `json:"versions"`
-	}
-	err := s.get(ctx, "/people/history", versionsQuery(after, limit), &out)
-	return out.Versions, err
 }

@@ -34,8 +34,8 @@ func (c *command) policyList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the policies of a tenant's families", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.Policies(ctx)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Policies.List(ctx)
 				if err != nil {
 					return err
 				}
@@ -83,8 +83,8 @@ func (c *command) policyHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.PolicyHistory(ctx, family, after, limit)
+			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+				found, err := be.Policies.History(ctx, family, after, limit)
 				if err != nil {
 					return err
 				}

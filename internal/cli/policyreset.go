@@ -25,8 +25,8 @@ one: a change like any other, with its version and its receipt.`,
 			if cmd.Flags().Changed("if-version") {
 				q.IfVersion = &ifVersion
 			}
-			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
-				now, err := k.ResetPolicy(ctx, q)
+			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+				now, err := be.Policies.Reset(ctx, q)
 				if err != nil {
 					return err
 				}

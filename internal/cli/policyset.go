@@ -108,8 +108,8 @@ at the version given.`,
 			if err := p.noZero(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
-				now, err := presentPolicy(ctx, k, family)
+			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+				now, err := presentPolicy(ctx, be, family)
 				if err != nil {
 					return err
 				}
@@ -120,7 +120,7 @@ at the version given.`,
 				if q.Policy, err = p.over(cmd, now.Policy); err != nil {
 					return err
 				}
-				set, err := k.SetPolicy(ctx, q)
+				set, err := be.Policies.Set(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -141,8 +141,8 @@ at the version given.`,
 
 // presentPolicy is the policy that a change starts from. Of a family of tasks that this
 // program does not have, nobody here knows what is configured: then it is the default.
-func presentPolicy(ctx context.Context, k clerk, family string) (postadjudication.FamilyPolicy, error) {
-	all, err := k.Policies(ctx)
+func presentPolicy(ctx context.Context, be Backend, family string) (postadjudication.FamilyPolicy, error) {
+	all, err := be.Policies.List(ctx)
 	if err != nil {
 		return postadjudication.FamilyPolicy{}, err
 	}

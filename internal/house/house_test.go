@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
 	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/turns"},
+	"internal/client":             {"postadjudication", "receipts", "retrypolicy", "internal/access", "internal/api"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
