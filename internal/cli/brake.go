@@ -12,12 +12,13 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) brake() *cobra.Command {
+func brakeCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: c.noSuch,
+		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
 		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
 While its circuit breaker is open, what is handed over is accepted and paused: nothing
 is lost and nothing is spent. The one over all tenants opens by itself when the service
@@ -25,9 +26,9 @@ fails or hangs, probes it with new cases, and closes once they are answered. One
 person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.brakeList(), c.brakeHistory(),
-		c.brakeOrder("pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
-		c.brakeOrder("release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
+	cmd.AddCommand(brakeList(sh), brakeHistory(sh),
+		brakeOrder(sh, "pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
+		brakeOrder(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
 	return cmd
 }
 
@@ -36,17 +37,17 @@ type brakesListed struct {
 	Brakes []postadjudication.Brake `json:"brakes"`
 }
 
-func (c *command) brakeList() *cobra.Command {
+func brakeList(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: exactly(),
+		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), o)
+			service, err := openToLook(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -55,10 +56,10 @@ func (c *command) brakeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(brakesListed{Brakes: found})
+			if sh.JSON {
+				return sh.Answer(brakesListed{Brakes: found})
 			}
-			return showBrakes(screen.New(c.Out), tenant, found)
+			return showBrakes(sh.Screen(), tenant, found)
 		},
 	}
 	o.BindLook(cmd.Flags())
@@ -74,13 +75,13 @@ func tenantOrAllFlags(f *pflag.FlagSet, tenant *string, all *bool) {
 // tenantOrAll wants either a tenant or all of them.
 func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	if !all && *tenant == "" {
-		return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+		return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
 	}
 	if !all {
 		return nil
 	}
 	if *tenant != "" && *tenant != postadjudication.AllTenants {
-		return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+		return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 	}
 	*tenant = postadjudication.AllTenants
 	return nil
@@ -117,20 +118,20 @@ func whose(tenant string) string {
 // brakeMove is PullBrake or ReleaseBrake.
 type brakeMove func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Brake, error)
 
-func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command {
+func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Command {
 	var o app.Options
 	var tenant, target, actor, reason string
 	var all bool
 	cmd := &cobra.Command{
-		Use: verb, Short: short, Args: exactly(),
+		Use: verb, Short: short, Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if actor == "" || reason == "" {
-				return usage(cmd, errors.New("--actor and --reason are needed"))
+				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), o)
+			service, err := openService(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -139,17 +140,17 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(b)
+			if sh.JSON {
+				return sh.Answer(b)
 			}
-			return showBrake(screen.New(c.Out), b)
+			return showBrake(sh.Screen(), b)
 		},
 	}
 	f := cmd.Flags()
 	o.BindServers(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
-	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
+	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }

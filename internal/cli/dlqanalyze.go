@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,19 +24,19 @@ type analysis struct {
 	all                 bool
 }
 
-func (c *command) dlqAnalyze() *cobra.Command {
+func dlqAnalyze(sh *shell.Shell) *cobra.Command {
 	var a analysis
 	cmd := &cobra.Command{
-		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: exactly(),
+		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: shell.Exactly(),
 		Long: `Tell what dead letters have in common: causes, kinds, times, money. Of the causes it tells
 the ten largest; --all tells all, and --group one of them, by its signature, with all the
 rest of the analysis.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := a.query(cmd)
 			if err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
-			return c.withBackend(cmd, &a.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &a.office, func(ctx context.Context, be Backend) error {
 				found, err := a.find(ctx, be, q)
 				if err != nil {
 					return err
@@ -45,10 +46,10 @@ rest of the analysis.`,
 						return err
 					}
 				}
-				if c.json {
-					return c.answer(found)
+				if sh.JSON {
+					return sh.Answer(found)
 				}
-				return showAnalysis(screen.New(c.Out), found)
+				return showAnalysis(sh.Screen(), found)
 			})
 		},
 	}
@@ -77,7 +78,7 @@ func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, er
 		}
 		filter.Signature = a.group
 	}
-	err = errors.Join(err, oneOf("--step", a.step, string(postadjudication.Hours), string(postadjudication.Days)))
+	err = errors.Join(err, shell.OneOf("--step", a.step, string(postadjudication.Hours), string(postadjudication.Days)))
 	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
 }
 
@@ -112,7 +113,7 @@ func writeAnalysis(name string, found postadjudication.Analysis) error {
 	if err != nil {
 		return err
 	}
-	return wholeFile(name, func(out io.Writer) error {
+	return shell.WriteFile(name, func(out io.Writer) error {
 		_, err := out.Write(append(text, '\n'))
 		return err
 	})
@@ -123,14 +124,14 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 		s.Text("No dead letters.")
 		return s.Err()
 	}
-	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, sums(a.AtRisk), a.Attempts)
+	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Sums(a.AtRisk), a.Attempts)
 	if a.Oldest != nil {
-		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", brief(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
+		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
 	}
 	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
 	rows := make([][]string, len(a.Largest))
 	for i, g := range a.Largest {
-		rows[i] = []string{strconv.FormatInt(g.Letters, 10), sums(g.AtRisk), stamp(g.FirstSeen), stamp(g.LastSeen), g.Sample.String(), g.Signature}
+		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Sums(g.AtRisk), shell.Stamp(g.FirstSeen), shell.Stamp(g.LastSeen), g.Sample.String(), g.Signature}
 	}
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First", Spare: true}, {Name: "Last", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
 	for _, by := range []struct {
@@ -142,7 +143,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	s.Title("Trends")
 	rows = nil
 	for _, t := range a.Trends {
-		rows = append(rows, []string{brief(t.Window.String()), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
+		rows = append(rows, []string{shell.Span(t.Window.String()), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
 	}
 	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "As long before", Right: true}}, rows)
 	showTimes(s, a)
@@ -160,7 +161,7 @@ func showShares(s *screen.Screen, name string, shares []postadjudication.Share) 
 		if value == "" {
 			value = "-"
 		}
-		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, sums(share.AtRisk)}
+		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, shell.Sums(share.AtRisk)}
 	}
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Value", Wraps: true}, {Name: "At risk"}}, rows)
 }
@@ -171,7 +172,7 @@ func showTimes(s *screen.Screen, a postadjudication.Analysis) {
 	var rows [][]string
 	for _, t := range a.Times {
 		if t.Letters > 0 {
-			rows = append(rows, []string{stamp(t.From), strconv.FormatInt(t.Letters, 10)})
+			rows = append(rows, []string{shell.Stamp(t.From), strconv.FormatInt(t.Letters, 10)})
 		}
 	}
 	if a.Earlier > 0 {

@@ -8,13 +8,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqBulk() *cobra.Command {
+func dlqBulk(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bulk", Short: "Do one thing with many dead letters: plan it, look at the plan, let it run", Args: c.noSuch,
+		Use: "bulk", Short: "Do one thing with many dead letters: plan it, look at the plan, let it run", Args: shell.UnknownCommand,
 		Long: `Do one thing with many dead letters. "plan" stores which letters are meant and says how
 many they are, what money is in them and what would be refused now; "run" takes the
 plan's hash, which says that you have seen that. A running server does the work, ten
@@ -24,13 +24,13 @@ states that money was moved, or frees what is reserved is run by somebody else t
 made it (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.bulkPlan(), c.bulkRun(), c.bulkShow(), c.bulkItems(), c.bulkList(),
-		c.bulkChange("pause", "Let a running plan stop within a second", Bulk.Pause), c.bulkChange("resume", "Let a paused plan go on", Bulk.Resume), c.bulkChange("cancel", "End a plan for good; what was done stays done", Bulk.Cancel),
-		c.history(postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
+	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),
+		bulkChange(sh, "pause", "Let a running plan stop within a second", Bulk.Pause), bulkChange(sh, "resume", "Let a paused plan go on", Bulk.Resume), bulkChange(sh, "cancel", "End a plan for good; what was done stays done", Bulk.Cancel),
+		history(sh, postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
 	return cmd
 }
 
-func (c *command) bulkPlan() *cobra.Command {
+func bulkPlan(sh *shell.Shell) *cobra.Command {
 	var o office
 	var b bulkFlags
 	var p policyFlags
@@ -40,20 +40,20 @@ func (c *command) bulkPlan() *cobra.Command {
 		actions[i] = string(a)
 	}
 	cmd := &cobra.Command{
-		Use: "plan ACTION", Short: "Plan " + strings.Join(actions, ", ") + " for the letters that a filter selects", Args: exactly("ACTION"),
+		Use: "plan ACTION", Short: "Plan " + strings.Join(actions, ", ") + " for the letters that a filter selects", Args: shell.Exactly("ACTION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := b.request(cmd, reason)
 			if err == nil && !q.All && !b.selects(q.Filter) {
-				err = usage(cmd, errors.New("a filter or --all is needed"))
+				err = shell.Usage(cmd, errors.New("a filter or --all is needed"))
 			}
 			if err != nil {
 				return err
 			}
 			q.Action = postadjudication.BulkAction(args[0])
-			if err := errors.Join(oneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
-				return usage(cmd, err)
+			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
+				return shell.Usage(cmd, err)
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				if err := p.forks(ctx, cmd, be, &q); err != nil {
 					return err
 				}
@@ -61,7 +61,7 @@ func (c *command) bulkPlan() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tellBulk(&o, plan)
+				return tellBulk(sh, &o, plan)
 			})
 		},
 	}
@@ -77,16 +77,16 @@ func (c *command) bulkPlan() *cobra.Command {
 }
 
 // onBulk is a command about one plan.
-func (c *command) onBulk(use, short string, acts bool, work func(ctx context.Context, o *office, be Backend, id uuid.UUID) error) *cobra.Command {
+func onBulk(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *office, be Backend, id uuid.UUID) error) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: exactly("PLAN"),
+		Use: use, Short: short, Args: shell.Exactly("PLAN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := uuid.Parse(args[0])
 			if err != nil || len(args[0]) != 36 {
-				return usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
+				return shell.Usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				return o.gone(work(ctx, &o, be, id), "plan "+args[0])
 			})
 		},
@@ -112,41 +112,41 @@ func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Com
 }
 
 // bulkChange is a command that changes whether a plan runs.
-func (c *command) bulkChange(verb, short string, change func(Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
+func bulkChange(sh *shell.Shell, verb, short string, change func(Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
 	var reason string
-	cmd := c.onBulk(verb+" PLAN", short, true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, verb+" PLAN", short, true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
 		b, err := change(be.Bulk, ctx, id, reason)
 		if err != nil {
 			return err
 		}
-		return c.tellBulk(o, b)
+		return tellBulk(sh, o, b)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
-	return before(cmd, func(cmd *cobra.Command) error { return needReason(cmd, reason) })
+	return before(cmd, func(cmd *cobra.Command) error { return shell.NeedReason(cmd, reason) })
 }
 
-func (c *command) bulkShow() *cobra.Command {
-	return c.onBulk("show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+func bulkShow(sh *shell.Shell) *cobra.Command {
+	return onBulk(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		return c.tellBulk(o, b)
+		return tellBulk(sh, o, b)
 	})
 }
 
-func (c *command) bulkItems() *cobra.Command {
+func bulkItems(sh *shell.Shell) *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := c.onBulk("items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, be Backend, id uuid.UUID) error {
 		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err
 		}
-		if c.json {
-			return c.answer(page)
+		if sh.JSON {
+			return sh.Answer(page)
 		}
-		return showBulkItems(screen.New(c.Out), page)
+		return showBulkItems(sh.Screen(), page)
 	})
 	f := cmd.Flags()
 	f.StringVar(&outcome, "result", "", "only pending, done, refused, refused:<gate>, plan_stale or failed")
@@ -155,21 +155,21 @@ func (c *command) bulkItems() *cobra.Command {
 	return cmd
 }
 
-func (c *command) bulkList() *cobra.Command {
+func bulkList(sh *shell.Shell) *cobra.Command {
 	var o office
 	var after string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List plans, the newest first", Args: exactly(),
+		Use: "list", Short: "List plans, the newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				page, err := be.Bulk.List(ctx, after)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(page)
+				if sh.JSON {
+					return sh.Answer(page)
 				}
-				return showBulks(screen.New(c.Out), page)
+				return showBulks(sh.Screen(), page)
 			})
 		},
 	}
@@ -179,11 +179,11 @@ func (c *command) bulkList() *cobra.Command {
 }
 
 // tellBulk is the answer of commands that leave one plan.
-func (c *command) tellBulk(o *office, b postadjudication.Bulk) error {
-	if c.json {
-		return c.answer(b)
+func tellBulk(sh *shell.Shell, o *office, b postadjudication.Bulk) error {
+	if sh.JSON {
+		return sh.Answer(b)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	showBulk(s, b)
 	switch {
 	case b.State != postadjudication.BulkPlanned:

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -33,7 +34,7 @@ func (b *bulkFlags) pace(f *pflag.FlagSet) {
 
 // request is what the flags ask for.
 func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication.BulkRequest, error) {
-	if err := needReason(cmd, reason); err != nil {
+	if err := shell.NeedReason(cmd, reason); err != nil {
 		return b.q, err
 	}
 	filter, err := b.letterFlags.read()
@@ -42,10 +43,10 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 	}
 	err = errors.Join(err, saidWhere(cmd, b.q.Where))
 	if err != nil {
-		return b.q, usage(cmd, err)
+		return b.q, shell.Usage(cmd, err)
 	}
 	if b.q.All && b.selects(filter) {
-		return b.q, usage(cmd, errors.New("--all and a filter exclude each other"))
+		return b.q, shell.Usage(cmd, errors.New("--all and a filter exclude each other"))
 	}
 	if b.q.All && filter == (postadjudication.LetterFilter{Standing: filter.Standing}) {
 		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
@@ -67,7 +68,7 @@ func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, be Backend,
 		return nil
 	}
 	if p.attempts < 1 {
-		return usage(cmd, errors.New("--max-retries must be at least 1"))
+		return shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
 	policy, err := policyOfForks(ctx, cmd, be, q, "max-retries")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -19,36 +20,36 @@ const (
 	bulkIdle = 20                     // looks after which it is odd that nothing was done
 )
 
-func (c *command) bulkRun() *cobra.Command {
+func bulkRun(sh *shell.Shell) *cobra.Command {
 	var hash, incident, reason string
 	var yes, detach bool
-	cmd := c.onBulk("run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := c.confirmBulk(ctx, b, yes); err != nil {
+		if err := confirmBulk(ctx, sh, b, yes); err != nil {
 			return err
 		}
 		var alone *postadjudication.BreakGlass
 		if incident != "" {
 			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
 		}
-		return c.startBulk(ctx, o, be, id, hash, alone, detach)
+		return startBulk(ctx, sh, o, be, id, hash, alone, detach)
 	})
 	cmd.Flags().StringVar(&incident, "break-glass", "", "an incident for which you let run alone what you planned, as an approver; it raises an alarm")
 	cmd.Flags().StringVar(&reason, "reason", "", "why nobody else could (required with --break-glass)")
 	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
 	detachFlag(cmd.Flags(), &detach)
-	yesFlag(cmd.Flags(), &yes)
+	shell.YesFlag(cmd.Flags(), &yes)
 	return before(cmd, func(cmd *cobra.Command) error {
 		if hash == "" {
-			return usage(cmd, errors.New("--hash is missing: it stands in the plan"))
+			return shell.Usage(cmd, errors.New("--hash is missing: it stands in the plan"))
 		}
 		if (incident == "") != (reason == "") {
-			return usage(cmd, errors.New("--break-glass and --reason are given together"))
+			return shell.Usage(cmd, errors.New("--break-glass and --reason are given together"))
 		}
-		return c.mayAsk(cmd, yes)
+		return sh.NeedTerminal(cmd, yes)
 	})
 }
 
@@ -57,34 +58,34 @@ func detachFlag(f *pflag.FlagSet, to *bool) {
 }
 
 // confirmBulk shows a plan to a person, and asks whether it may run.
-func (c *command) confirmBulk(ctx context.Context, b postadjudication.Bulk, yes bool) error {
+func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, yes bool) error {
 	if !yes {
-		s := screen.New(c.Err)
+		s := screen.New(sh.Err)
 		showBulk(s, b)
 		if err := s.Err(); err != nil {
 			return err
 		}
 	}
-	return c.confirm(ctx, wouldDo(b), yes)
+	return sh.Confirm(ctx, wouldDo(b), yes)
 }
 
 func wouldDo(b postadjudication.Bulk) string {
-	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, plural(int(b.Items), "letter"), b.Ready, sums(b.Money))
+	return fmt.Sprintf("%s will be tried on %s, of which %d could be done when it was planned, with %s reserved for them.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Sums(b.Money))
 }
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func (c *command) startBulk(ctx context.Context, o *office, be Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
+func startBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
 	b, err := be.Bulk.Run(ctx, id, hash, alone)
 	if err != nil {
 		return err
 	}
 	if !detach {
-		if b, err = c.awaitBulk(ctx, o, be, b); err != nil {
+		if b, err = awaitBulk(ctx, sh, o, be, b); err != nil {
 			return err
 		}
 	}
-	if err := c.tellBulk(o, b); err != nil {
+	if err := tellBulk(sh, o, b); err != nil {
 		return err
 	}
 	return leftUndone(o, b)
@@ -102,14 +103,14 @@ func leftUndone(o *office, b postadjudication.Bulk) error {
 	case p.Done < b.Ready:
 		return fmt.Errorf("%d of %d %ss that could be done were not: %s", b.Ready-p.Done, b.Ready, whatOf(b), items)
 	case b.Items > 0 && p.Done == 0:
-		return fmt.Errorf("nothing was done: %s refused: %s", plural(int(b.Items), whatOf(b)), items)
+		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), whatOf(b)), items)
 	}
 	return nil
 }
 
 // awaitBulk looks at a plan until it stands still.
-func (c *command) awaitBulk(ctx context.Context, o *office, be Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
-	bar := screen.NewProgress(c.Err, string(b.Action), int(b.Items))
+func awaitBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+	bar := screen.NewProgress(sh.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkLook)
 	defer tick.Stop()
 	for looks := 0; b.State == postadjudication.BulkRunning; looks++ {
@@ -117,19 +118,19 @@ func (c *command) awaitBulk(ctx context.Context, o *office, be Backend, b postad
 			return b, err
 		}
 		if looks == bulkIdle && b.Progress.Pending == b.Items {
-			c.note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it; a finding waits while its run is being called")
+			sh.Note("nothing was done yet: a plan is worked on by a running recourse serve, after others before it; a finding waits while its run is being called")
 		}
 		select {
 		case <-ctx.Done():
 			err := errors.Join(ctx.Err(), bar.End())
-			c.note(goesOn(o, b.ID))
+			sh.Note(goesOn(o, b.ID))
 			return b, err
 		case <-tick.C:
 		}
 		now, err := be.Bulk.Get(ctx, b.ID)
 		if err != nil {
 			err = errors.Join(err, bar.End())
-			c.note(goesOn(o, b.ID))
+			sh.Note(goesOn(o, b.ID))
 			return b, err
 		}
 		b = now

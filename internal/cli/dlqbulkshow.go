@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -34,14 +35,14 @@ func moved(b postadjudication.Bulk, minor int64) string {
 func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
-		{whatOf(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", sums(b.Money)},
+		{whatOf(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Sums(b.Money)},
 	}
 	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
 		cells := policyCells(p)
 		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
 	}
 	if b.Asked.Where != "" {
-		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", plural(int(b.Scanned), "letter") + "." + left(int(b.Undecided))})
+		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + left(int(b.Undecided))})
 	}
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})

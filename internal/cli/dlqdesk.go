@@ -7,28 +7,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqHold() *cobra.Command {
-	return c.onDesk("hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
+func dlqHold(sh *shell.Shell) *cobra.Command {
+	return onDesk(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
 		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
-func (c *command) dlqRelease() *cobra.Command {
-	return c.onDesk("release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
+func dlqRelease(sh *shell.Shell) *cobra.Command {
+	return onDesk(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
 		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
 
-func (c *command) dlqMark() *cobra.Command {
+func dlqMark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
 	q := postadjudication.MarkRequest{}
-	cmd := c.onDesk("mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
+	cmd := onDesk(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
 		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
 			q.Reason = l.reason
@@ -39,10 +40,10 @@ people and rules; they open no gate.`,
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(flag("--eligible", eligible, &q.ReprocessEligible), flag("--review", review, &q.ManualReviewRequired)); err != nil {
-			return usage(cmd, err)
+			return shell.Usage(cmd, err)
 		}
 		if q.ReprocessEligible == nil && q.ManualReviewRequired == nil {
-			return usage(cmd, errors.New("--eligible or --review is needed"))
+			return shell.Usage(cmd, errors.New("--eligible or --review is needed"))
 		}
 		return act(cmd, args)
 	}
@@ -51,20 +52,20 @@ people and rules; they open no gate.`,
 
 // onDesk is a command that says something of one letter, and shows what is said of it
 // then.
-func (c *command) onDesk(use, short, long string, act func(context.Context, Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
+func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
 	var l onLetter
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: exactly("RUN"),
+		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, be Backend) error {
+			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be Backend) error {
 				desk, err := act(ctx, be, &l)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(desk)
+				if sh.JSON {
+					return sh.Answer(desk)
 				}
-				return showDesk(screen.New(c.Out), desk)
+				return showDesk(sh.Screen(), desk)
 			})
 		},
 	}
@@ -77,18 +78,11 @@ func showDesk(s *screen.Screen, d postadjudication.Desk) error {
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"
 	}
-	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, yesNo(d.ReprocessEligible), yesNo(d.ManualReviewRequired))
+	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
 	if d.ExpiresAt != nil {
 		s.Text("Its retention ends at %s.", d.ExpiresAt.Format("2006-01-02 15:04:05"))
 	} else {
 		s.Text("Retention does not touch it now.")
 	}
 	return s.Err()
-}
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqExport() *cobra.Command {
+func dlqExport(sh *shell.Shell) *cobra.Command {
 	var o office
 	var letters letterFlags
 	var format, where string
@@ -23,7 +23,7 @@ func (c *command) dlqExport() *cobra.Command {
 		formats[i] = string(f)
 	}
 	cmd := &cobra.Command{
-		Use: "export FILE", Short: "Write dead letters to a file, the oldest first", Args: exactly("FILE"),
+		Use: "export FILE", Short: "Write dead letters to a file, the oldest first", Args: shell.Exactly("FILE"),
 		Long: `Write the dead letters that a filter selects to a file, or to standard output (-), the
 oldest first. A file is there whole or not at all. Without --format the file's name
 says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet.`,
@@ -32,31 +32,31 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 			if format == "" {
 				format = formatOf(args[0], formats)
 			}
-			err = errors.Join(err, oneOf("--format", format, formats...))
-			if args[0] == "-" && c.json {
+			err = errors.Join(err, shell.OneOf("--format", format, formats...))
+			if args[0] == "-" && sh.JSON {
 				err = errors.Join(err, errors.New("--json and - exclude each other: standard output holds the letters"))
 			}
 			err = errors.Join(err, saidWhere(cmd, where))
 			if err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				var done postadjudication.Exported
 				write := func(out io.Writer) (err error) {
 					done, err = be.DeadLetters.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
 					return err
 				}
 				if args[0] == "-" {
-					return write(c.Out)
+					return write(sh.Out)
 				}
-				if err := wholeFile(args[0], write); err != nil {
+				if err := shell.WriteFile(args[0], write); err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(done)
+				if sh.JSON {
+					return sh.Answer(done)
 				}
-				s := screen.New(c.Out)
-				s.Text("%s written to %s.%s", plural(done.Letters, "letter"), args[0], left(done.Undecided))
+				s := sh.Screen()
+				s.Text("%s written to %s.%s", shell.Plural(done.Letters, "letter"), args[0], left(done.Undecided))
 				return s.Err()
 			})
 		},
@@ -72,7 +72,7 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 // formatOf is the format that a file's name says.
 func formatOf(name string, formats []string) string {
 	ending := strings.TrimPrefix(filepath.Ext(name), ".")
-	if oneOf("", ending, formats...) == nil && ending != "" {
+	if shell.OneOf("", ending, formats...) == nil && ending != "" {
 		return ending
 	}
 	return string(postadjudication.JSON)
@@ -96,5 +96,5 @@ func left(undecided int) string {
 	if undecided == 0 {
 		return ""
 	}
-	return " " + plural(undecided, "letter") + " were left out: the condition could not be told of them."
+	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be told of them."
 }

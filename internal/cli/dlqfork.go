@@ -7,16 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func (c *command) dlqFork() *cobra.Command {
+func dlqFork(sh *shell.Shell) *cobra.Command {
 	l, p, m, queue, force := &onLetter{}, &policyFlags{}, &many{}, "", false
 	m.queueFlag = "from-queue"
 	cmd := &cobra.Command{
-		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: atMost,
+		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: shell.AtMostOne,
 		Long: `Try an open dead letter again: a new run in the same case, which really executes.
 A letter has one fork at most. It is refused while it is unknown whether money moved
 and the operation key may be over: reconcile it first. Policy and queue may be changed
@@ -27,12 +27,12 @@ another try, as one plan: you see it first. A policy is then that of the family'
 runs with what is given here changed; letters of several families need --family.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return c.forkMany(cmd, l, p, m, queue, force)
+				return forkMany(sh, cmd, l, p, m, queue, force)
 			}
 			if err := m.notForOne(cmd); err != nil {
 				return err
 			}
-			return c.withLetter(cmd, l, args[0], func(ctx context.Context, be Backend) error {
+			return withLetter(sh, cmd, l, args[0], func(ctx context.Context, be Backend) error {
 				if err := unmarked(ctx, be, l.run, force); err != nil {
 					return err
 				}
@@ -52,10 +52,10 @@ runs with what is given here changed; letters of several families need --family.
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(made)
+				if sh.JSON {
+					return sh.Answer(made)
 				}
-				s := screen.New(c.Out)
+				s := sh.Screen()
 				s.Text("Run %s tries again what run %s died on.", made.Run, l.run)
 				return s.Err()
 			})
@@ -70,7 +70,7 @@ runs with what is given here changed; letters of several families need --family.
 }
 
 // forkMany forks the letters that are selected.
-func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *many, queue string, force bool) error {
+func forkMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, p *policyFlags, m *many, queue string, force bool) error {
 	q, err := m.ask(cmd, postadjudication.BulkFork, l.reason)
 	if err == nil {
 		err = m.worthWhile(cmd, &q, force)
@@ -79,7 +79,7 @@ func (c *command) forkMany(cmd *cobra.Command, l *onLetter, p *policyFlags, m *m
 		return err
 	}
 	q.Queue = queue
-	return m.run(c, cmd, &l.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
+	return m.run(sh, cmd, &l.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
 		if !p.given(cmd) {
 			return nil
 		}
@@ -111,6 +111,6 @@ func unmarked(ctx context.Context, be Backend, run receipts.RunID, force bool) e
 	if err != nil || d.MarkReason == "" || d.ReprocessEligible && !d.ManualReviewRequired {
 		return err
 	}
-	return &exit{exitFailed, fmt.Errorf("run %s is marked: %s (worth another try: %s; to be looked at first: %s); --force tries it all the same",
-		run, d.MarkReason, yesNo(d.ReprocessEligible), yesNo(d.ManualReviewRequired))}
+	return shell.WithCode(shell.ExitFailed, fmt.Errorf("run %s is marked: %s (worth another try: %s; to be looked at first: %s); --force tries it all the same",
+		run, d.MarkReason, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired)))
 }

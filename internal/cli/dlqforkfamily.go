@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -32,7 +33,7 @@ func policyOfForks(ctx context.Context, cmd *cobra.Command, be Backend, q *posta
 	}
 	at := slices.IndexFunc(all, func(p postadjudication.FamilyPolicy) bool { return p.Family == family })
 	if at < 0 {
-		return retrypolicy.Policy{}, usage(cmd, fmt.Errorf("--%s changes a policy that is not known here: that of %s; ask a server that works on it (--server), or set it", flag, family))
+		return retrypolicy.Policy{}, shell.Usage(cmd, fmt.Errorf("--%s changes a policy that is not known here: that of %s; ask a server that works on it (--server), or set it", flag, family))
 	}
 	q.Filter.Family, q.All = family, false
 	return all[at].Policy, nil
@@ -55,7 +56,7 @@ func forkedFamily(ctx context.Context, cmd *cobra.Command, be Backend, f postadj
 	f.Family = postadjudication.Family
 	theirs, err := be.DeadLetters.Count(ctx, f)
 	if err == nil && theirs.Total < all.Total {
-		err = usage(cmd, fmt.Errorf("--%s needs --family: letters of more families than %s are meant, and each has a policy of its own", flag, f.Family))
+		err = shell.Usage(cmd, fmt.Errorf("--%s needs --family: letters of more families than %s are meant, and each has a policy of its own", flag, f.Family))
 	}
 	return f.Family, err
 }

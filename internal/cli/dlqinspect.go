@@ -10,28 +10,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func (c *command) dlqInspect() *cobra.Command {
+func dlqInspect(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: exactly("RUN"),
+		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := receipts.ParseRunID(args[0])
 			if err != nil {
-				return usage(cmd, errors.New("RUN is no run id: "+args[0]))
+				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.DeadLetters.Inspect(ctx, run)
 				if err != nil {
 					return o.gone(err, "letter of run "+args[0])
 				}
-				if c.json {
-					return c.answer(found)
+				if sh.JSON {
+					return sh.Answer(found)
 				}
-				return showInspection(screen.New(c.Out), found)
+				return showInspection(sh.Screen(), found)
 			})
 		},
 	}
@@ -43,8 +44,8 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	l := i.Letter
 	s.Title("Letter of run %s", l.Run)
 	rows := [][]string{
-		{"stands", string(l.Standing)}, {"died", stamp(l.DeadAt) + " UTC, " + brief(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
-		{"job", l.JobType + " in " + l.Queue + ", replayed " + plural(l.Replays, "time")},
+		{"stands", string(l.Standing)}, {"died", shell.Stamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"job", l.JobType + " in " + l.Queue + ", replayed " + shell.Plural(l.Replays, "time")},
 	}
 	if l.Amount != nil {
 		rows = append(rows, []string{"adjudicated", string(l.Outcome) + " " + l.Amount.String()})
@@ -57,7 +58,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	}
 	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksOf(i.Desk)})
 	if l.ExpiresAt != nil {
-		rows = append(rows, []string{"kept until", stamp(*l.ExpiresAt) + " UTC"})
+		rows = append(rows, []string{"kept until", shell.Stamp(*l.ExpiresAt) + " UTC"})
 	}
 	if i.Desk.Held {
 		rows = append(rows, []string{"held", i.Desk.HoldReason})
@@ -72,7 +73,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	s.Title("What may be done now")
 	rows = nil
 	for _, a := range i.Actions {
-		rows = append(rows, []string{string(a.Name), yesNo(a.Allowed), string(a.RefusedBy)})
+		rows = append(rows, []string{string(a.Name), shell.YesNo(a.Allowed), string(a.RefusedBy)})
 	}
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
@@ -83,7 +84,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 func lookupsOf(l *postadjudication.Lookups) string {
 	var said []string
 	if l.AskedAt != nil {
-		last := plural(l.Asked, "time") + ", last at " + stamp(*l.AskedAt) + " UTC: " + string(l.Answer)
+		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Stamp(*l.AskedAt) + " UTC: " + string(l.Answer)
 		if l.Why != "" {
 			last += " (" + l.Why + ")"
 		}
@@ -95,7 +96,7 @@ func lookupsOf(l *postadjudication.Lookups) string {
 	case l.WaitsFor == postadjudication.WaitsOtherAmount:
 		said = append(said, "no more, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not what was left: a finding has to say so")
 	case l.NextAt != nil:
-		said = append(said, "again at "+stamp(*l.NextAt)+" UTC")
+		said = append(said, "again at "+shell.Stamp(*l.NextAt)+" UTC")
 	default:
 		said = append(said, "not yet: once no call can be on its way, by the processes that execute, unless that is left to people")
 	}
@@ -107,7 +108,7 @@ func marksOf(d postadjudication.Desk) string {
 	if d.MarkReason != "" {
 		why = d.MarkReason
 	}
-	return "worth another try: " + yesNo(d.ReprocessEligible) + "; to be looked at first: " + yesNo(d.ManualReviewRequired) + " (" + why + ")"
+	return "worth another try: " + shell.YesNo(d.ReprocessEligible) + "; to be looked at first: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
 }
 
 // showAttempts shows each attempt with the error that it ended with.
@@ -125,7 +126,7 @@ func showAttempts(s *screen.Screen, attempts []postadjudication.Attempt) {
 		if e := a.Error; e != nil {
 			failure = strings.Join(strings.Fields(e.Type+" "+e.Code+" "+e.Message), " ")
 		}
-		rows[i] = []string{strconv.Itoa(a.Number), stamp(a.StartedAt), took, ended, string(a.Class), failure}
+		rows[i] = []string{strconv.Itoa(a.Number), shell.Stamp(a.StartedAt), took, ended, string(a.Class), failure}
 	}
 	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Spare: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 }

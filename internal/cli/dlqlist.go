@@ -11,13 +11,14 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // mostLetters is how many letters one call lists.
 const mostLetters = 1000
 
-func (c *command) dlqList() *cobra.Command {
+func dlqList(sh *shell.Shell) *cobra.Command {
 	var o office
 	var sort, after, where string
 	var letters letterFlags
@@ -27,15 +28,15 @@ func (c *command) dlqList() *cobra.Command {
 		names[i] = string(s)
 	}
 	cmd := &cobra.Command{
-		Use: "list", Short: "List dead letters, the newest first", Args: exactly(),
+		Use: "list", Short: "List dead letters, the newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
-			if err := errors.Join(err, oneOf("--sort", sort, names...), saidWhere(cmd, where), within("--limit", limit, mostLetters)); err != nil {
-				return usage(cmd, err)
+			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), saidWhere(cmd, where), shell.Within("--limit", limit, mostLetters)); err != nil {
+				return shell.Usage(cmd, err)
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				if where != "" {
-					return c.search(ctx, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+					return search(ctx, sh, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				}
 				page, err := be.DeadLetters.List(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				if err != nil {
@@ -50,10 +51,10 @@ func (c *command) dlqList() *cobra.Command {
 					}
 					out["total"], total = count.Total, strconv.FormatInt(count.Total, 10)
 				}
-				if c.json {
-					return c.answer(out)
+				if sh.JSON {
+					return sh.Answer(out)
 				}
-				return showLetters(screen.New(c.Out), page, total)
+				return showLetters(sh.Screen(), page, total)
 			})
 		},
 	}
@@ -68,19 +69,19 @@ func (c *command) dlqList() *cobra.Command {
 }
 
 // search lists what meets a condition, and says how far it looked.
-func (c *command) search(ctx context.Context, be Backend, q postadjudication.LetterSearch) error {
+func search(ctx context.Context, sh *shell.Shell, be Backend, q postadjudication.LetterSearch) error {
 	found, err := be.DeadLetters.Search(ctx, q)
 	if err != nil {
 		return err
 	}
-	if c.json {
-		return c.answer(found)
+	if sh.JSON {
+		return sh.Answer(found)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
 		return err
 	}
-	s.Text("%s looked at.%s", plural(found.Scanned, "letter"), left(found.Undecided))
+	s.Text("%s looked at.%s", shell.Plural(found.Scanned, "letter"), left(found.Undecided))
 	if !found.Complete {
 		s.Text("There may be more: --after %s", found.Next)
 	}

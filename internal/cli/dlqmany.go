@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -27,14 +27,14 @@ func (m *many) bind(cmd *cobra.Command, but ...string) {
 	m.bulkFlags.bind(m.flags, but...)
 	detachFlag(m.flags, &m.detach)
 	cmd.Flags().AddFlagSet(m.flags)
-	yesFlag(cmd.Flags(), &m.yes)
+	shell.YesFlag(cmd.Flags(), &m.yes)
 }
 
 // notForOne refuses, beside the name of one letter, what says which of many are meant.
 func (m *many) notForOne(cmd *cobra.Command) (err error) {
 	m.flags.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && err == nil {
-			err = usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: that is for many letters"))
+			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: that is for many letters"))
 		}
 	})
 	return err
@@ -45,7 +45,7 @@ func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reaso
 	q, err := m.request(cmd, reason)
 	q.Action = action
 	if err == nil && !q.All && !m.selects(q.Filter) {
-		err = usage(cmd, errors.New("RUN, a filter or --all is needed"))
+		err = shell.Usage(cmd, errors.New("RUN, a filter or --all is needed"))
 	}
 	return q, err
 }
@@ -55,7 +55,7 @@ func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reaso
 func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
 	switch said := q.Filter.Reprocess; {
 	case force && said != nil:
-		return usage(cmd, errors.New("--force and --eligible exclude each other"))
+		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
 	case force || said != nil:
 		return nil
 	}
@@ -66,11 +66,11 @@ func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, f
 
 // run makes a plan, shows it, and lets it run when a person says so. complete adds to the
 // request what takes a backend to know.
-func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, Backend, *postadjudication.BulkRequest) error) error {
-	if err := c.mayAsk(cmd, m.yes); err != nil {
+func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, Backend, *postadjudication.BulkRequest) error) error {
+	if err := sh.NeedTerminal(cmd, m.yes); err != nil {
 		return err
 	}
-	return c.withBackend(cmd, o, func(ctx context.Context, be Backend) error {
+	return withBackend(sh, cmd, o, func(ctx context.Context, be Backend) error {
 		if complete != nil {
 			if err := complete(ctx, be, &q); err != nil {
 				return err
@@ -80,11 +80,11 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 		if err != nil {
 			return err
 		}
-		if err := c.runPlanned(ctx, o, be, plan, m.yes, m.detach); err != nil {
+		if err := runPlanned(ctx, sh, o, be, plan, m.yes, m.detach); err != nil {
 			return err
 		}
-		if m.eligible && plan.Items == 0 && !c.json {
-			s := screen.New(c.Out)
+		if m.eligible && plan.Items == 0 && !sh.JSON {
+			s := sh.Screen()
 			s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
 			return s.Err()
 		}
@@ -94,23 +94,15 @@ func (m *many) run(c *command, cmd *cobra.Command, o *office, q postadjudication
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing
 // that it could do: that is well only when there are no such letters.
-func (c *command) runPlanned(ctx context.Context, o *office, be Backend, plan postadjudication.Bulk, yes, detach bool) error {
+func runPlanned(ctx context.Context, sh *shell.Shell, o *office, be Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
-		return cmp.Or(c.tellBulk(o, plan), leftUndone(o, plan))
+		return cmp.Or(tellBulk(sh, o, plan), leftUndone(o, plan))
 	}
 	if plan.People > 1 {
 		return &postadjudication.SecondPersonError{Plan: plan}
 	}
-	if err := c.confirmBulk(ctx, plan, yes); err != nil {
+	if err := confirmBulk(ctx, sh, plan, yes); err != nil {
 		return err
 	}
-	return c.startBulk(ctx, o, be, plan.ID, plan.Hash, nil, detach)
-}
-
-// atMost takes an argument that may be left out.
-func atMost(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return usage(cmd, errors.New("one argument too many: "+args[1]))
-	}
-	return nil
+	return startBulk(ctx, sh, o, be, plan.ID, plan.Hash, nil, detach)
 }

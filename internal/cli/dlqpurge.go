@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/settlement"
 )
 
 // removal are the flags of commands that remove letters.
@@ -32,22 +28,22 @@ func (r *removal) bind(f *pflag.FlagSet, confirm string) {
 	f.StringVar(&r.reason, "reason", "", "why (required)")
 	f.BoolVar(&r.dry, "dry-run", false, "only say what would be removed")
 	f.StringVar(&r.confirm, "confirm", "", confirm+": does it without asking, and only if that is right")
-	yesFlag(f, &r.yes)
+	shell.YesFlag(f, &r.yes)
 }
 
 // check refuses what is missing. To look at what would be removed takes no reason.
-func (r *removal) check(c *command, cmd *cobra.Command) error {
+func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
 	if r.dry {
 		r.acts = false
 		if r.yes || r.confirm != "" {
-			return usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
+			return shell.Usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
 		}
 		return nil
 	}
-	if err := needReason(cmd, r.reason); err != nil {
+	if err := shell.NeedReason(cmd, r.reason); err != nil {
 		return err
 	}
-	return c.mayAsk(cmd, r.yes || r.confirm != "")
+	return sh.NeedTerminal(cmd, r.yes || r.confirm != "")
 }
 
 // removing letters: to plan it, and to do it when that is confirmed by a word.
@@ -57,11 +53,11 @@ type remover struct {
 	do   func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error)
 }
 
-func (c *command) dlqPurge() *cobra.Command {
+func dlqPurge(sh *shell.Shell) *cobra.Command {
 	var r removal
 	var p planned
 	cmd := &cobra.Command{
-		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: exactly(),
+		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: shell.Exactly(),
 		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
 are and said yes. Held letters and those of unknown money are never touched; cases,
 reservations and receipts stay. Where letters of settlements are among them it takes two
@@ -74,14 +70,14 @@ Without them they go in one call: of the --server, or of this program, which nee
 and puts them into the --archive that is named here.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.wanted() {
-				return c.purgeByPlan(cmd, &r, &p)
+				return purgeByPlan(sh, cmd, &r, &p)
 			}
 			filter, err := p.read()
 			if err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
 			q := postadjudication.PurgeRequest{Reason: r.reason, Filter: filter}
-			return c.remove(cmd, &r, remover{
+			return remove(sh, cmd, &r, remover{
 				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
 					return be.DeadLetters.PlanPurge(ctx, q)
 				},
@@ -98,20 +94,20 @@ and puts them into the --archive that is named here.`,
 	return cmd
 }
 
-func (c *command) dlqClear() *cobra.Command {
+func dlqClear(sh *shell.Shell) *cobra.Command {
 	var r removal
 	var family string
 	cmd := &cobra.Command{
-		Use: "clear", Short: "Remove all open dead letters of a family", Args: exactly(),
+		Use: "clear", Short: "Remove all open dead letters of a family", Args: shell.Exactly(),
 		Long: `Remove all open dead letters of a family of a tenant, once you have seen how many they
 are and said yes. Held letters and those of unknown money are never touched; cases,
 reservations and receipts stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if family == "" {
-				return usage(cmd, errors.New("--family is missing: the letters of which are to go, such as "+postadjudication.Family))
+				return shell.Usage(cmd, errors.New("--family is missing: the letters of which are to go, such as "+postadjudication.Family))
 			}
 			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
-			return c.remove(cmd, &r, remover{
+			return remove(sh, cmd, &r, remover{
 				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
 					return be.DeadLetters.PlanClear(ctx, q)
 				},
@@ -129,11 +125,11 @@ reservations and receipts stay.`,
 }
 
 // remove removes letters once that is confirmed, or says what would be removed.
-func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
-	if err := r.check(c, cmd); err != nil {
+func remove(sh *shell.Shell, cmd *cobra.Command, r *removal, do remover) error {
+	if err := r.check(sh, cmd); err != nil {
 		return err
 	}
-	return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+	return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
 		word := r.confirm
 		if word == "" {
 			would, err := do.plan(ctx, be)
@@ -141,9 +137,9 @@ func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
 				return err
 			}
 			if r.dry {
-				return c.showPlan(would)
+				return showPlan(sh, would)
 			}
-			if err := c.confirm(ctx, wouldGo(would), r.yes); err != nil {
+			if err := sh.Confirm(ctx, wouldGo(would), r.yes); err != nil {
 				return err
 			}
 			word = do.word(would)
@@ -152,38 +148,26 @@ func (c *command) remove(cmd *cobra.Command, r *removal, do remover) error {
 		if err != nil {
 			return err
 		}
-		if c.json {
-			return c.answer(did)
+		if sh.JSON {
+			return sh.Answer(did)
 		}
-		out := screen.New(c.Out)
-		out.Text("%s removed. Passed by: %d held, %d of unknown money, %d that changed meanwhile.", plural(did.Letters, "letter"), did.Held, did.Unknown, did.MovedOn)
+		out := sh.Screen()
+		out.Text("%s removed. Passed by: %d held, %d of unknown money, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.MovedOn)
 		return out.Err()
 	})
 }
 
 // showPlan says what would be removed.
-func (c *command) showPlan(p postadjudication.PurgePlan) error {
-	if c.json {
-		return c.answer(p)
+func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
+	if sh.JSON {
+		return sh.Answer(p)
 	}
-	out := screen.New(c.Out)
+	out := sh.Screen()
 	out.Text("%s Nothing was changed.", wouldGo(p))
 	return out.Err()
 }
 
 func wouldGo(p postadjudication.PurgePlan) string {
 	return fmt.Sprintf("%s would be removed, for which %s stays reserved; %d held and %d of unknown money would be passed by.",
-		plural(p.Letters, "letter"), sums(p.Money), p.Held, p.Unknown)
-}
-
-// sums are amounts by currency, for people.
-func sums(money map[string]int64) string {
-	var out []string
-	for _, currency := range slices.Sorted(maps.Keys(money)) {
-		out = append(out, settlement.Money{Minor: money[currency], Currency: currency}.String())
-	}
-	if len(out) == 0 {
-		return "nothing"
-	}
-	return strings.Join(out, ", ")
+		shell.Plural(p.Letters, "letter"), shell.Sums(p.Money), p.Held, p.Unknown)
 }

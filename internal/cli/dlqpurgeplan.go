@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -37,11 +38,11 @@ func (p *planned) wanted() (is bool) {
 
 // purgeByPlan removes letters by a plan, once that is confirmed. A dry run leaves the plan,
 // which nobody has started.
-func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error {
+func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removal, p *planned) error {
 	if cmd.Flags().Changed("archive") {
-		return usage(cmd, errors.New("--archive is not for a plan: the server that works on it has its own"))
+		return shell.Usage(cmd, errors.New("--archive is not for a plan: the server that works on it has its own"))
 	}
-	if err := r.check(c, cmd); err != nil {
+	if err := r.check(sh, cmd); err != nil {
 		return err
 	}
 	if r.reason == "" && r.dry {
@@ -53,20 +54,20 @@ func (c *command) purgeByPlan(cmd *cobra.Command, r *removal, p *planned) error 
 		return err
 	}
 	if !p.selects(q.Filter) {
-		return usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
+		return shell.Usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
 	}
 	q.Action = postadjudication.BulkPurge
-	return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+	return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
 		plan, err := be.Bulk.Plan(ctx, q)
 		if err != nil {
 			return err
 		}
 		if r.dry {
-			return c.tellBulk(&r.office, plan)
+			return tellBulk(sh, &r.office, plan)
 		}
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
 			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
 		}
-		return c.runPlanned(ctx, &r.office, be, plan, r.yes || r.confirm != "", p.detach)
+		return runPlanned(ctx, sh, &r.office, be, plan, r.yes || r.confirm != "", p.detach)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -22,25 +23,25 @@ type rebuiltTenant struct {
 	postadjudication.Rebuilt
 }
 
-func (c *command) dlqRebuild() *cobra.Command {
+func dlqRebuild(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant, actor, reason string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "rebuild", Short: "Make the list of dead letters anew, where rows of it are missing or wrong", Args: exactly(),
+		Use: "rebuild", Short: "Make the list of dead letters anew, where rows of it are missing or wrong", Args: shell.Exactly(),
 		Long: `Make the list of dead letters anew from the runs and cases that it shows. Only rows that
 differ are written, with a receipt of how many; it can be done while workers run, and
 again when it was stopped. It is done beside the database: there is no --server for it.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			switch {
 			case tenant == "" && !all:
-				return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+				return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
 			case tenant != "" && all:
-				return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+				return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 			case actor == "" || reason == "":
-				return usage(cmd, errors.New("--actor and --reason are needed"))
+				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := c.opened(cmd.Context(), o, (*app.Options).Look) // it writes, and refuses where c.look does not
+			service, err := openAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where c.look does not
 			if err != nil {
 				return err
 			}
@@ -51,24 +52,24 @@ again when it was stopped. It is done beside the database: there is no --server 
 					return err
 				}
 			}
-			return c.rebuild(cmd.Context(), service, tenants, actor, reason)
+			return rebuild(cmd.Context(), sh, service, tenants, actor, reason)
 		},
 	}
 	f := cmd.Flags()
 	o.BindLook(f)
 	f.StringVar(&tenant, "tenant", "", "name of the tenant (or --all-tenants)")
 	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
-	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
+	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }
 
-func (c *command) rebuild(ctx context.Context, service *postadjudication.Service, tenants []string, actor, reason string) error {
+func rebuild(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, tenants []string, actor, reason string) error {
 	out := rebuilt{Tenants: []rebuiltTenant{}}
 	for _, tenant := range tenants {
 		bar := &screen.Progress{}
-		if !c.json {
-			bar = screen.NewProgress(c.Err, "dead letters of "+tenant, -1)
+		if !sh.JSON {
+			bar = screen.NewProgress(sh.Err, "dead letters of "+tenant, -1)
 		}
 		var shown error
 		done, err := service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: tenant, Actor: actor, Reason: reason, Progress: func(r postadjudication.Rebuilt) {
@@ -81,10 +82,10 @@ func (c *command) rebuild(ctx context.Context, service *postadjudication.Service
 		}
 		out.Tenants = append(out.Tenants, rebuiltTenant{tenant, done})
 	}
-	if c.json {
-		return c.answer(out)
+	if sh.JSON {
+		return sh.Answer(out)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	var rows [][]string
 	for _, r := range out.Tenants {
 		rows = append(rows, []string{r.Tenant, strconv.Itoa(r.Made), strconv.Itoa(r.Changed), strconv.Itoa(r.Removed), strconv.Itoa(r.Shapes)})

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -35,18 +35,18 @@ the workers do.
 Without RUN the escrow service is asked (--lookup) about all letters that a filter
 selects (or --all), as one plan: you see it first. A finding is about one letter.`
 
-func (c *command) dlqReconcile() *cobra.Command {
+func dlqReconcile(sh *shell.Shell) *cobra.Command {
 	var l onLetter
 	var m many
 	var finding, reference string
 	var moved int64
 	var lookup, outstanding bool
 	cmd := &cobra.Command{
-		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: atMost,
+		Use: "reconcile [RUN]", Short: "Record what became of an open dead letter's money, or ask for that of many", Args: shell.AtMostOne,
 		Long: reconcileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return c.lookupMany(cmd, &l, &m, lookup)
+				return lookupMany(sh, cmd, &l, &m, lookup)
 			}
 			if err := m.notForOne(cmd); err != nil {
 				return err
@@ -57,31 +57,31 @@ func (c *command) dlqReconcile() *cobra.Command {
 				}
 			}
 			if moved < 0 {
-				return usage(cmd, errors.New("--moved is negative"))
+				return shell.Usage(cmd, errors.New("--moved is negative"))
 			}
-			return c.withLetter(cmd, &l, args[0], func(ctx context.Context, be Backend) (err error) {
+			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be Backend) (err error) {
 				var kase postadjudication.CaseStatus
 				if lookup {
 					kase, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
-					kase, err = c.reconcile(ctx, cmd, be, l.run, postadjudication.Finding{
+					kase, err = reconcile(ctx, sh, cmd, be, l.run, postadjudication.Finding{
 						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
 				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
-					return &exit{exitUsage, errors.New("no escrow service is named that could be asked: set $" + app.EscrowVariable + ", or ask a server with --server")}
+					return shell.WithCode(shell.ExitUsage, errors.New("no escrow service is named that could be asked: set $"+app.EscrowVariable+", or ask a server with --server"))
 				}
 				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.server == "" {
-					return &exit{exitUsage, errors.New("the escrow service of this run is none of those named: name it in $" + app.TargetsVariable + ", as recourse serve --target has it, or ask a server with --server")}
+					return shell.WithCode(shell.ExitUsage, errors.New("the escrow service of this run is none of those named: name it in $"+app.TargetsVariable+", as recourse serve --target has it, or ask a server with --server"))
 				}
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(kase)
+				if sh.JSON {
+					return sh.Answer(kase)
 				}
-				s := screen.New(c.Out)
-				s.Text("Recorded. The case of %s is %s; %s of unknown outcome.", kase.Transaction, kase.Progression, plural(kase.UnknownOpen, "attempt"))
+				s := sh.Screen()
+				s.Text("Recorded. The case of %s is %s; %s of unknown outcome.", kase.Transaction, kase.Progression, shell.Plural(kase.UnknownOpen, "attempt"))
 				return s.Err()
 			})
 		},
@@ -104,9 +104,9 @@ func (c *command) dlqReconcile() *cobra.Command {
 func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
-		return usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
+		return shell.Usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
 	case l.server == "" && !l.KeyLifetime.Said:
-		return usage(cmd, errors.New(app.KeyLifetimeMissing))
+		return shell.Usage(cmd, errors.New(app.KeyLifetimeMissing))
 	}
 	l.reason = "lookup" // the receipt tells what was asked and answered
 	return nil
@@ -115,7 +115,7 @@ func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 // reconcile records a finding. A person is asked before it is of another amount than
 // was left to be moved: it can't be taken back, and more than the escrow has left is a
 // breach.
-func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, be Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+func reconcile(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
 	kase, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
@@ -129,10 +129,10 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, be Backend,
 	case asked != nil:
 		question = fmt.Sprintf("%s was adjudicated, and %s is to be recorded as moved, for good.", asked, settlement.Money{Minor: f.Moved, Currency: asked.Currency})
 	}
-	if c.mayAsk(cmd, false) != nil {
-		return kase, usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
+	if sh.NeedTerminal(cmd, false) != nil {
+		return kase, shell.Usage(cmd, fmt.Errorf("%s Nobody can be asked here: add --yes to record it", question))
 	}
-	if err := c.confirm(ctx, question, false); err != nil {
+	if err := sh.Confirm(ctx, question, false); err != nil {
 		return kase, err
 	}
 	f.OtherAmount = true
@@ -140,18 +140,18 @@ func (c *command) reconcile(ctx context.Context, cmd *cobra.Command, be Backend,
 }
 
 // lookupMany asks the escrow service about the letters that are selected.
-func (c *command) lookupMany(cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
+func lookupMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
 	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
 		if cmd.Flags().Changed(name) {
-			return usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
+			return shell.Usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))
 		}
 	}
 	if !lookup {
-		return usage(cmd, errors.New("RUN is missing, or --lookup for many letters"))
+		return shell.Usage(cmd, errors.New("RUN is missing, or --lookup for many letters"))
 	}
 	q, err := m.ask(cmd, postadjudication.BulkReconcile, l.reason)
 	if err != nil {
 		return err
 	}
-	return m.run(c, cmd, &l.office, q, nil)
+	return m.run(sh, cmd, &l.office, q, nil)
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqRetention() *cobra.Command {
+func dlqRetention(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "retention", Short: "Tell how long dead letters are kept", Args: exactly(),
+		Use: "retention", Short: "Tell how long dead letters are kept", Args: shell.Exactly(),
 		Long: `Tell how long open dead letters are kept, by family and queue, and whether they go into
 an archive then. It is configuration, not data: a server keeps them as its flags --retain
 and --archive say, and is started anew to keep them otherwise. Ask each with --server; without
@@ -23,15 +24,15 @@ it this tells what the same flags mean here, which are the defaults unless they 
   recourse dlq retention --server https://recourse.example:8321
   recourse dlq retention --tenant acme --retain settlement=P90D --retain settlement:0=P30D/10000`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				kept, err := be.DeadLetters.Retention(ctx)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"retention": kept})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"retention": kept})
 				}
-				return showRetention(screen.New(c.Out), o.server, kept)
+				return showRetention(sh.Screen(), o.server, kept)
 			})
 		},
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/api"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -19,7 +19,7 @@ type retryFlags struct {
 	force  bool
 }
 
-func (c *command) dlqRetry() *cobra.Command {
+func dlqRetry(sh *shell.Shell) *cobra.Command {
 	var r retryFlags
 	cmd := &cobra.Command{
 		Use: "retry [RUN]", Short: "Try a job again by any of its run ids, or many letters at once",
@@ -30,12 +30,12 @@ newest run is forked, if that is an open dead letter, with the policy that it ha
 Without RUN all letters are tried that a filter selects (or --all) and that are worth
 another try, as one plan: you see it first. --force tries those, too, whose marks, or
 whose death, say that it is not worth while; it opens no gate that keeps money.`,
-		Args: atMost,
+		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return c.retryMany(cmd, &r)
+				return retryMany(sh, cmd, &r)
 			}
-			return c.retryOne(cmd, &r, args[0])
+			return retryOne(sh, cmd, &r, args[0])
 		},
 	}
 	r.one.bind(cmd)
@@ -47,11 +47,11 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 }
 
 // retryOne tries one job again. What selects letters is not for it.
-func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error {
+func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) error {
 	if err := r.many.notForOne(cmd); err != nil {
 		return err
 	}
-	return c.withLetter(cmd, &r.one, run, func(ctx context.Context, be Backend) error {
+	return withLetter(sh, cmd, &r.one, run, func(ctx context.Context, be Backend) error {
 		made, err := r.again(ctx, cmd, be)
 		if err != nil {
 			return err
@@ -64,13 +64,13 @@ func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error 
 		if len(now.Parents) > 0 {
 			root = now.Parents[0]
 		}
-		if c.json {
-			return c.answer(map[string]any{
+		if sh.JSON {
+			return sh.Answer(map[string]any{
 				"run_id": made.Run, "case_id": made.Case, "root_run_id": root, "state": made.State, "replay_count": now.Replays,
 			})
 		}
-		s := screen.New(c.Out)
-		s.Text("Job %s is tried again, by run %s. It was replayed %s.", root, made.Run, plural(now.Replays, "time"))
+		s := sh.Screen()
+		s.Text("Job %s is tried again, by run %s. It was replayed %s.", root, made.Run, shell.Plural(now.Replays, "time"))
 		return s.Err()
 	})
 }
@@ -80,7 +80,7 @@ func (c *command) retryOne(cmd *cobra.Command, r *retryFlags, run string) error 
 func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be Backend) (api.Forked, error) {
 	other := cmd.Flags().Changed("max-retries")
 	if other && r.policy.attempts < 1 {
-		return api.Forked{}, usage(cmd, errors.New("--max-retries must be at least 1"))
+		return api.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
 	now, err := be.Cases.Run(ctx, r.one.run)
 	if n := len(now.Forks); n > 0 && err == nil {
@@ -104,7 +104,7 @@ func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be Backend) 
 }
 
 // retryMany tries the letters that are selected again.
-func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
+func retryMany(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
 	q, err := r.many.ask(cmd, postadjudication.BulkFork, r.one.reason)
 	if err == nil {
 		err = r.many.worthWhile(cmd, &q, r.force)
@@ -112,7 +112,7 @@ func (c *command) retryMany(cmd *cobra.Command, r *retryFlags) error {
 	if err != nil {
 		return err
 	}
-	return r.many.run(c, cmd, &r.one.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
+	return r.many.run(sh, cmd, &r.one.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
 		return r.policy.forks(ctx, cmd, be, q)
 	})
 }

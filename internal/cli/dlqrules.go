@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqRules() *cobra.Command {
+func dlqRules(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: c.noSuch,
+		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: shell.UnknownCommand,
 		Long: `Look at the rules of automatic replay, try and change them. There is none unless
 somebody sets one. A rule replays only what is known to be not executed, never a held
 letter, and none more often than it says. It is one JSON object:
@@ -23,21 +24,21 @@ letter, and none more often than it says. It is one JSON object:
   {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.rulesList(), c.rulesTry(), c.rulesSet(), c.rulesDelete(), c.rulesHistory())
+	cmd.AddCommand(rulesList(sh), rulesTry(sh), rulesSet(sh), rulesDelete(sh), rulesHistory(sh))
 	return cmd
 }
 
-func (c *command) rulesList() *cobra.Command {
+func rulesList(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the rules", Args: exactly(),
+		Use: "list", Short: "List the rules", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.Rules.List(ctx)
 				if err != nil {
 					return err
 				}
-				return c.tellRules(found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
+				return tellRules(sh, found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
 			})
 		},
 	}
@@ -46,8 +47,8 @@ func (c *command) rulesList() *cobra.Command {
 }
 
 // readRule reads a rule from a file, or from standard input.
-func (c *command) readRule(name string) (rule postadjudication.Rule, err error) {
-	from, err := c.source(name)
+func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err error) {
+	from, err := sh.Open(name)
 	if err != nil {
 		return rule, err
 	}
@@ -59,25 +60,25 @@ func (c *command) readRule(name string) (rule postadjudication.Rule, err error) 
 	return postadjudication.ParseRule(text)
 }
 
-func (c *command) rulesTry() *cobra.Command {
+func rulesTry(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: exactly("FILE"),
+		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rule, err := c.readRule(args[0])
+			rule, err := readRule(sh, args[0])
 			if err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				trial, err := be.Rules.Try(ctx, rule)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(trial)
+				if sh.JSON {
+					return sh.Answer(trial)
 				}
-				s := screen.New(c.Out)
-				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Looked, trial.Ready, sums(trial.Money))
+				s := sh.Screen()
+				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Looked, trial.Ready, shell.Sums(trial.Money))
 				return s.Err()
 			})
 		},
@@ -107,24 +108,24 @@ func (r *changeFlags) expected(cmd *cobra.Command) *int64 {
 	return &r.version
 }
 
-func (c *command) rulesSet() *cobra.Command {
+func rulesSet(sh *shell.Shell) *cobra.Command {
 	var r changeFlags
 	cmd := &cobra.Command{
-		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: exactly("FILE"),
+		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needReason(cmd, r.reason); err != nil {
+			if err := shell.NeedReason(cmd, r.reason); err != nil {
 				return err
 			}
-			rule, err := c.readRule(args[0])
+			rule, err := readRule(sh, args[0])
 			if err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
 				set, err := be.Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return err
 				}
-				return c.tellRules([]postadjudication.StandingRule{set}, set)
+				return tellRules(sh, []postadjudication.StandingRule{set}, set)
 			})
 		},
 	}
@@ -132,26 +133,26 @@ func (c *command) rulesSet() *cobra.Command {
 	return cmd
 }
 
-func (c *command) rulesDelete() *cobra.Command {
+func rulesDelete(sh *shell.Shell) *cobra.Command {
 	var r changeFlags
 	cmd := &cobra.Command{
-		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: exactly("NAME"),
+		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: shell.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needReason(cmd, r.reason); err != nil {
+			if err := shell.NeedReason(cmd, r.reason); err != nil {
 				return err
 			}
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &r.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
 				was, err := be.Rules.Delete(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return r.gone(err, "rule "+args[0])
 				}
-				if !c.json {
-					screen.New(c.Out).Text("Rule %s is deleted. It was:", was.Name)
+				if !sh.JSON {
+					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)
 				}
-				return c.tellRules([]postadjudication.StandingRule{was}, was)
+				return tellRules(sh, []postadjudication.StandingRule{was}, was)
 			})
 		},
 	}
@@ -162,16 +163,16 @@ func (c *command) rulesDelete() *cobra.Command {
 // ruleName refuses what can't be the name of a rule, and would be another path at a server.
 func ruleName(cmd *cobra.Command, name string) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/%?#") {
-		return usage(cmd, errors.New("NAME is no name of a rule: "+name))
+		return shell.Usage(cmd, errors.New("NAME is no name of a rule: "+name))
 	}
 	return nil
 }
 
-func (c *command) tellRules(rules []postadjudication.StandingRule, answer any) error {
-	if c.json {
-		return c.answer(answer)
+func tellRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer any) error {
+	if sh.JSON {
+		return sh.Answer(answer)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	if len(rules) == 0 {
 		s.Text("No rules: nothing is replayed by itself.")
 		return s.Err()
@@ -186,7 +187,7 @@ func (c *command) tellRules(rules []postadjudication.StandingRule, answer any) e
 		if err != nil {
 			return err
 		}
-		rows[i] = []string{r.Name, yesNo(r.Enabled), r.Delay, string(filter), does, "version " + strconv.FormatInt(r.Version, 10) + " by " + r.Actor + ": " + r.Reason}
+		rows[i] = []string{r.Name, shell.YesNo(r.Enabled), r.Delay, string(filter), does, "version " + strconv.FormatInt(r.Version, 10) + " by " + r.Actor + ": " + r.Reason}
 	}
 	s.Table([]screen.Column{{Name: "Rule"}, {Name: "On"}, {Name: "After"}, {Name: "Letters", Wraps: true}, {Name: "Does"}, {Name: "Set", Spare: true}}, rows)
 	return s.Err()

@@ -8,30 +8,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) rulesHistory() *cobra.Command {
+func rulesHistory(sh *shell.Shell) *cobra.Command {
 	var o office
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history NAME", Short: "List the changes of a rule, from their receipts", Args: exactly("NAME"),
+		Use: "history NAME", Short: "List the changes of a rule, from their receipts", Args: shell.Exactly("NAME"),
 		Long: `List the changes of a rule, from their receipts, the first one first. A rule that was
 deleted and made again goes on with its versions.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.Rules.History(ctx, args[0], after, limit)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"versions": append([]postadjudication.RuleVersion{}, found...)})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"versions": append([]postadjudication.RuleVersion{}, found...)})
 				}
-				return showRuleHistory(screen.New(c.Out), args[0], found)
+				return showRuleHistory(sh.Screen(), args[0], found)
 			})
 		},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -76,7 +77,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	out := l.filter
 	errs := []error{
 		l.agedDays(&out.OlderThan),
-		instant("--since", l.since, &out.From), instant("--until", l.until, &out.To),
+		shell.Instant("--since", l.since, &out.From), shell.Instant("--until", l.until, &out.To),
 		choice("--standing", l.standing, &out.Standing, "open", "forked", "reconciled", "superseded"),
 		choice("--class", l.class, &out.Class, "executed", "not_executed", "unknown"),
 		choice("--outcome", l.outcome, &out.Outcome, "release", "refund"),
@@ -123,7 +124,7 @@ func (l *letterFlags) agedDays(to *postadjudication.Span) error {
 
 func choice[T ~string](name, value string, to *T, words ...string) error {
 	*to = T(value)
-	return oneOf(name, value, words...)
+	return shell.OneOf(name, value, words...)
 }
 
 // others says what =false selects.

@@ -10,31 +10,32 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) dlqStats() *cobra.Command {
+func dlqStats(sh *shell.Shell) *cobra.Command {
 	var o office
 	var letters letterFlags
 	cmd := &cobra.Command{
-		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: exactly(),
+		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
 			if !cmd.Flags().Changed("standing") {
 				filter.Standing = "" // all are counted, by how they stand
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.DeadLetters.Stats(ctx, filter)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(found)
+				if sh.JSON {
+					return sh.Answer(found)
 				}
-				return showStats(screen.New(c.Out), found)
+				return showStats(sh.Screen(), found)
 			})
 		},
 	}
@@ -49,12 +50,12 @@ func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 		rows = append(rows, []string{string(standing), strconv.FormatInt(st.Standing[standing], 10)})
 	}
 	rows = append(rows,
-		[]string{"at risk", sums(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
+		[]string{"at risk", shell.Sums(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
 		[]string{"worth another try", strconv.FormatInt(st.Reprocess, 10)}, []string{"to be looked at first", strconv.FormatInt(st.Review, 10)},
 		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
 		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
 	if st.Oldest != nil {
-		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", brief(st.Oldest.Age.String()), st.Oldest.Run)})
+		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", shell.Span(st.Oldest.Age.String()), st.Oldest.Run)})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
 	showShares(s, "Open, by what is known of the money", st.ByClass)
@@ -64,9 +65,9 @@ func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
 	for _, b := range st.Ages {
 		to := "and more"
 		if b.To > 0 {
-			to = "to " + brief(b.To.String())
+			to = "to " + shell.Span(b.To.String())
 		}
-		rows = append(rows, []string{brief(b.From.String()) + " " + to, strconv.FormatInt(b.Letters, 10)})
+		rows = append(rows, []string{shell.Span(b.From.String()) + " " + to, strconv.FormatInt(b.Letters, 10)})
 	}
 	s.Table([]screen.Column{{Name: "Age"}, {Name: "Letters", Right: true}}, rows)
 	return s.Err()

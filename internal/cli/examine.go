@@ -8,19 +8,20 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/doctor"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
-func (c *command) doctor() *cobra.Command {
+func doctorCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: exactly(),
+		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: shell.Exactly(),
 		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Without
 a Redis it checks Postgres alone, and says so. The ways to them, and to the escrow
 services that the environment names, are to be on this machine or by TLS that shows who
 answers. Exit code 1 when something is wrong; hints
 don't count.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.FromEnvironment(c.Getenv)
+			o.FromEnvironment(sh.Getenv)
 			config, err := o.LookAnyhow()
 			if err != nil {
 				return err
@@ -31,10 +32,10 @@ don't count.`,
 			}
 			checks := append(doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis), transport(routes)...)
 			healthy := doctor.Healthy(checks)
-			if c.json {
-				err = c.answer(map[string]any{"ok": healthy, "checks": checks})
+			if sh.JSON {
+				err = sh.Answer(map[string]any{"ok": healthy, "checks": checks})
 			} else {
-				err = showChecks(screen.New(c.Out), checks)
+				err = showChecks(sh.Screen(), checks)
 			}
 			if err == nil && !healthy {
 				err = errors.New("something is wrong")

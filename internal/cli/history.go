@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -27,27 +28,27 @@ func (p *historyPage) bind(f *pflag.FlagSet) {
 
 func (p *historyPage) check(cmd *cobra.Command) error {
 	if p.limit < 1 || p.limit > mostReceipts {
-		return usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(mostReceipts)))
+		return shell.Usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(mostReceipts)))
 	}
 	return nil
 }
 
 // history is the command that lists a register.
-func (c *command) history(of postadjudication.Register, short string) *cobra.Command {
+func history(sh *shell.Shell, of postadjudication.Register, short string) *cobra.Command {
 	var o office
 	var p historyPage
 	cmd := &cobra.Command{
-		Use: "history", Short: short, Args: exactly(),
+		Use: "history", Short: short, Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.check(cmd); err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.Registers.History(ctx, of, p.after, p.limit)
 				if err != nil {
 					return err
 				}
-				return c.showHistory(found, p.limit)
+				return showHistory(sh, found, p.limit)
 			})
 		},
 	}
@@ -57,27 +58,27 @@ func (c *command) history(of postadjudication.Register, short string) *cobra.Com
 }
 
 // access is about what access keys were refused.
-func (c *command) access() *cobra.Command {
+func accessCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "access", Short: "Look at what access keys were refused", Args: c.noSuch,
+		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.history(postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
+	cmd.AddCommand(history(sh, postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
 	return cmd
 }
 
-func (c *command) brakeHistory() *cobra.Command {
+func brakeHistory(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var p historyPage
 	var tenant, target string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: exactly(),
+		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.check(cmd)); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), o)
+			service, err := openToLook(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -86,7 +87,7 @@ func (c *command) brakeHistory() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.showHistory(found, p.limit)
+			return showHistory(sh, found, p.limit)
 		},
 	}
 	f := cmd.Flags()
@@ -97,11 +98,11 @@ func (c *command) brakeHistory() *cobra.Command {
 	return cmd
 }
 
-func (c *command) showHistory(found []postadjudication.RegisterEntry, limit int) error {
-	if c.json {
-		return c.answer(map[string]any{"entries": append([]postadjudication.RegisterEntry{}, found...)})
+func showHistory(sh *shell.Shell, found []postadjudication.RegisterEntry, limit int) error {
+	if sh.JSON {
+		return sh.Answer(map[string]any{"entries": append([]postadjudication.RegisterEntry{}, found...)})
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	if len(found) == 0 {
 		s.Text("There are no receipts of it.")
 		return s.Err()

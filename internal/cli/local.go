@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -23,8 +24,8 @@ type local struct {
 
 // openLocal opens the service. An escrow service is only asked what became of money, and
 // only when the environment names one.
-func (c *command) openLocal(ctx context.Context, o *office) (Backend, error) {
-	o.FromEnvironment(c.Getenv)
+func openLocal(ctx context.Context, sh *shell.Shell, o *office) (Backend, error) {
+	o.FromEnvironment(sh.Getenv)
 	if err := o.CheckKnowledge(); err != nil {
 		return Backend{}, err
 	}
@@ -50,7 +51,7 @@ func (c *command) openLocal(ctx context.Context, o *office) (Backend, error) {
 		return Backend{}, err
 	}
 	if !o.acts {
-		if err := c.warnOfTriggers(ctx, l.service); err != nil {
+		if err := warnOfTriggers(ctx, sh, l.service); err != nil {
 			return Backend{}, errors.Join(err, l.Close())
 		}
 	}

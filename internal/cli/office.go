@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -52,27 +51,8 @@ func (o *office) bindActor(f *pflag.FlagSet) {
 	o.acts = true
 	o.bind(f)
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.Var((*actorFlag)(&o.actor), "actor", "who asks, such as user:ada or root (required; with --server it is the key's principal)")
+	shell.ActorFlag(own, &o.actor, "who asks, such as user:ada or root (required; with --server it is the key's principal)")
 	o.local(f, own)
-}
-
-// actorFlag is the name that somebody gives of themselves beside the database.
-type actorFlag string
-
-func (a *actorFlag) String() string { return string(*a) }
-
-// Type names the value in usages.
-func (a *actorFlag) Type() string { return "string" }
-
-// Set refuses names that are the machine's or that nobody could tell from another.
-func (a *actorFlag) Set(text string) error {
-	if text != "" { // that it is missing is told as that
-		if err := access.CheckActor(text); err != nil {
-			return err
-		}
-	}
-	*a = actorFlag(text)
-	return nil
 }
 
 // local adds flags that are not for servers.
@@ -85,16 +65,16 @@ func (o *office) local(to, flags *pflag.FlagSet) {
 func (o *office) check(cmd *cobra.Command) error {
 	if o.server == "" {
 		if o.insecure {
-			return usage(cmd, errors.New("--insecure is about a --server"))
+			return shell.Usage(cmd, errors.New("--insecure is about a --server"))
 		}
 		if o.acts && o.actor == "" {
-			return usage(cmd, errors.New("--actor is missing"))
+			return shell.Usage(cmd, errors.New("--actor is missing"))
 		}
-		return needTenant(cmd, o.tenant)
+		return shell.NeedTenant(cmd, o.tenant)
 	}
 	for _, name := range o.here {
 		if cmd.Flags().Changed(name) {
-			return usage(cmd, fmt.Errorf("--%s is not for --server: leave it out", name))
+			return shell.Usage(cmd, fmt.Errorf("--%s is not for --server: leave it out", name))
 		}
 	}
 	return nil
@@ -110,7 +90,7 @@ func (o *office) again(acts bool) string {
 	}
 	for _, f := range said {
 		if f[1] != "" {
-			out.WriteString(" --" + f[0] + " " + shellWord(f[1]))
+			out.WriteString(" --" + f[0] + " " + shell.Word(f[1]))
 		}
 	}
 	if o.insecure {
@@ -119,27 +99,16 @@ func (o *office) again(acts bool) string {
 	return out.String()
 }
 
-// shellWord writes a word so that a shell takes it as it is.
-func shellWord(word string) string {
-	plain := func(r rune) bool {
-		return r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
-	}
-	if strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 // withBackend opens the backend that the flags name, and closes it after the work.
-func (c *command) withBackend(cmd *cobra.Command, o *office, work func(context.Context, Backend) error) (err error) {
+func withBackend(sh *shell.Shell, cmd *cobra.Command, o *office, work func(context.Context, Backend) error) (err error) {
 	if err := o.check(cmd); err != nil {
 		return err
 	}
 	var found Backend
 	if o.server != "" {
-		found, err = c.openRemote(o)
+		found, err = openRemote(sh, o)
 	} else {
-		found, err = c.openLocal(cmd.Context(), o)
+		found, err = openLocal(cmd.Context(), sh, o)
 	}
 	if err != nil {
 		return err
@@ -147,7 +116,7 @@ func (c *command) withBackend(cmd *cobra.Command, o *office, work func(context.C
 	defer func() { err = errors.Join(err, found.Close()) }()
 	err = work(cmd.Context(), found)
 	nameFlags(cmd, err)
-	return c.secondPerson(o, err)
+	return secondPerson(sh, o, err)
 }
 
 // nameFlags calls a field by the name of its flag, where the command has one.
@@ -188,7 +157,7 @@ func (o *office) gone(err error, what string) error {
 		return missing(err, o.tenant, what)
 	}
 	if errors.Is(err, postadjudication.ErrNotFound) {
-		return &exit{exitFailed, errors.New("the key's tenant has no " + what)}
+		return shell.WithCode(shell.ExitFailed, errors.New("the key's tenant has no "+what))
 	}
 	return err
 }

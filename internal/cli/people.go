@@ -9,33 +9,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) people() *cobra.Command {
+func peopleCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "people", Short: "How many people it takes to state or free money by hand", Args: c.noSuch,
+		Use: "people", Short: "How many people it takes to state or free money by hand", Args: shell.UnknownCommand,
 		Long: `How many people it takes to state or free money of a tenant by hand: to record a finding
 that it was moved, to purge settlements, to let a plan run that forks or purges them, and
 to free what is reserved. Two, unless an admin sets one: each receipt of what one person did
 says so then.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.peopleShow(), c.peopleSet(), c.peopleHistory())
+	cmd.AddCommand(peopleShow(sh), peopleSet(sh), peopleHistory(sh))
 	return cmd
 }
 
-func (c *command) peopleShow() *cobra.Command {
+func peopleShow(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "show", Short: "Tell how many it takes", Args: exactly(),
+		Use: "show", Short: "Tell how many it takes", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				now, err := be.People.Get(ctx)
 				if err != nil {
 					return err
 				}
-				return c.tellPeople(now)
+				return tellPeople(sh, now)
 			})
 		},
 	}
@@ -43,24 +44,24 @@ func (c *command) peopleShow() *cobra.Command {
 	return cmd
 }
 
-func (c *command) peopleSet() *cobra.Command {
+func peopleSet(sh *shell.Shell) *cobra.Command {
 	var o ordered
 	cmd := &cobra.Command{
-		Use: "set 1|2", Short: "Set how many it takes", Args: exactly("1 or 2"),
+		Use: "set 1|2", Short: "Set how many it takes", Args: shell.Exactly("1 or 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > 2 {
-				return usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
+				return shell.Usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
 			}
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o.office, func(ctx context.Context, be Backend) error {
 				now, err := be.People.Set(ctx, postadjudication.PeopleChange{People: n, Reason: o.reason})
 				if err != nil {
 					return err
 				}
-				return c.tellPeople(now)
+				return tellPeople(sh, now)
 			})
 		},
 	}
@@ -68,11 +69,11 @@ func (c *command) peopleSet() *cobra.Command {
 	return cmd
 }
 
-func (c *command) tellPeople(now postadjudication.People) error {
-	if c.json {
-		return c.answer(now)
+func tellPeople(sh *shell.Shell, now postadjudication.People) error {
+	if sh.JSON {
+		return sh.Answer(now)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	if now.At == nil {
 		s.Text("It takes %d. Nobody has set it.", now.People)
 		return s.Err()
@@ -81,22 +82,22 @@ func (c *command) tellPeople(now postadjudication.People) error {
 	return s.Err()
 }
 
-func (c *command) peopleHistory() *cobra.Command {
+func peopleHistory(sh *shell.Shell) *cobra.Command {
 	var o office
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the changes of it, from their receipts", Args: exactly(),
+		Use: "history", Short: "List the changes of it, from their receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.People.History(ctx, after, limit)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"versions": append([]postadjudication.PeopleVersion{}, found...)})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"versions": append([]postadjudication.PeopleVersion{}, found...)})
 				}
-				s := screen.New(c.Out)
+				s := sh.Screen()
 				if len(found) == 0 {
 					s.Text("Nobody has set it: it takes 2.")
 					return s.Err()

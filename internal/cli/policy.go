@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-func (c *command) policy() *cobra.Command {
+func policyCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "policy", Short: "Look at retry policies and change them", Args: c.noSuch,
+		Use: "policy", Short: "Look at retry policies and change them", Args: shell.UnknownCommand,
 		Long: `Look at the retry policies of a tenant's families and change them. A change holds
 for new runs, in every process within a second; runs that exist keep the policy that
 they were submitted with. Each change is a version with a receipt.
@@ -25,24 +26,24 @@ they were submitted with. Each change is a version with a receipt.
 With --server a server is asked, with the key in $` + KeyVariable + `; a change takes an admin's.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.policyList(), c.policySet(), c.policyReset(), c.policyHistory())
+	cmd.AddCommand(policyList(sh), policySet(sh), policyReset(sh), policyHistory(sh))
 	return cmd
 }
 
-func (c *command) policyList() *cobra.Command {
+func policyList(sh *shell.Shell) *cobra.Command {
 	var o office
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the policies of a tenant's families", Args: exactly(),
+		Use: "list", Short: "List the policies of a tenant's families", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.Policies.List(ctx)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"policies": found})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"policies": found})
 				}
-				return showPolicies(screen.New(c.Out), found)
+				return showPolicies(sh.Screen(), found)
 			})
 		},
 	}
@@ -75,23 +76,23 @@ func policyCells(p retrypolicy.Policy) []string {
 	return []string{strconv.Itoa(p.MaxRetryAttempts), delays, strings.Join(p.NonRetryable, ", ")}
 }
 
-func (c *command) policyHistory() *cobra.Command {
+func policyHistory(sh *shell.Shell) *cobra.Command {
 	var o office
 	var family string
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: exactly(),
+		Use: "history", Short: "List the changes of a family's policy, from their receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withBackend(cmd, &o, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
 				found, err := be.Policies.History(ctx, family, after, limit)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"versions": append([]postadjudication.PolicyVersion{}, found...)})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"versions": append([]postadjudication.PolicyVersion{}, found...)})
 				}
-				return showPolicyHistory(screen.New(c.Out), family, found)
+				return showPolicyHistory(sh.Screen(), family, found)
 			})
 		},
 	}

@@ -5,16 +5,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) policyReset() *cobra.Command {
+func policyReset(sh *shell.Shell) *cobra.Command {
 	var o ordered
 	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
-		Use: "reset", Short: "Let a family's new runs have the policy that is configured again", Args: exactly(),
+		Use: "reset", Short: "Let a family's new runs have the policy that is configured again", Args: shell.Exactly(),
 		Long: `Let a family's new runs have the policy again that is configured, as before anybody set
 one: a change like any other, with its version and its receipt.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,15 +25,15 @@ one: a change like any other, with its version and its receipt.`,
 			if cmd.Flags().Changed("if-version") {
 				q.IfVersion = &ifVersion
 			}
-			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o.office, func(ctx context.Context, be Backend) error {
 				now, err := be.Policies.Reset(ctx, q)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(now)
+				if sh.JSON {
+					return sh.Answer(now)
 				}
-				return showPolicies(screen.New(c.Out), []postadjudication.FamilyPolicy{now})
+				return showPolicies(sh.Screen(), []postadjudication.FamilyPolicy{now})
 			})
 		},
 	}

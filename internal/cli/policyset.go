@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -75,7 +75,7 @@ func (p *policyFlags) noZero(cmd *cobra.Command) error {
 		"max-attempts": p.attempts == 0, "base-delay": p.base == 0, "max-delay": p.most == 0, "coefficient": p.coefficient == 0,
 	} {
 		if cmd.Flags().Changed(name) && zero {
-			return usage(cmd, fmt.Errorf("--%s is zero", name))
+			return shell.Usage(cmd, fmt.Errorf("--%s is zero", name))
 		}
 	}
 	return nil
@@ -83,18 +83,18 @@ func (p *policyFlags) noZero(cmd *cobra.Command) error {
 
 func validPolicy(cmd *cobra.Command, p retrypolicy.Policy) error {
 	if err := p.Validate(); err != nil {
-		return usage(cmd, err)
+		return shell.Usage(cmd, err)
 	}
 	return nil
 }
 
-func (c *command) policySet() *cobra.Command {
+func policySet(sh *shell.Shell) *cobra.Command {
 	var o ordered
 	var p policyFlags
 	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
-		Use: "set", Short: "Change the policy of a family's new runs", Args: exactly(),
+		Use: "set", Short: "Change the policy of a family's new runs", Args: shell.Exactly(),
 		Long: `Change the policy of a family's new runs for a tenant. What is not given stays as it
 is. It is refused when somebody else changes the policy meanwhile, or when it is not
 at the version given.`,
@@ -103,12 +103,12 @@ at the version given.`,
 				return err
 			}
 			if !p.given(cmd) {
-				return usage(cmd, errors.New("nothing to set: give at least one of --"+strings.Join(policyFlag, ", --")))
+				return shell.Usage(cmd, errors.New("nothing to set: give at least one of --"+strings.Join(policyFlag, ", --")))
 			}
 			if err := p.noZero(cmd); err != nil {
 				return err
 			}
-			return c.withBackend(cmd, &o.office, func(ctx context.Context, be Backend) error {
+			return withBackend(sh, cmd, &o.office, func(ctx context.Context, be Backend) error {
 				now, err := presentPolicy(ctx, be, family)
 				if err != nil {
 					return err
@@ -124,10 +124,10 @@ at the version given.`,
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(set)
+				if sh.JSON {
+					return sh.Answer(set)
 				}
-				return showPolicies(screen.New(c.Out), []postadjudication.FamilyPolicy{set})
+				return showPolicies(sh.Screen(), []postadjudication.FamilyPolicy{set})
 			})
 		},
 	}

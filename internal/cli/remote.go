@@ -6,23 +6,24 @@ import (
 	"net/http"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/client"
 )
 
 // openRemote returns the backend that asks a server.
-func (c *command) openRemote(o *office) (Backend, error) {
+func openRemote(sh *shell.Shell, o *office) (Backend, error) {
 	to, err := client.New(client.Config{
-		URL: o.server, Key: c.Getenv(KeyVariable), Tenant: o.tenant,
-		Insecure: o.insecure, ProxyFromEnvironment: app.ProxyAsked(c.Getenv), WrapError: remoteError,
+		URL: o.server, Key: sh.Getenv(KeyVariable), Tenant: o.tenant,
+		Insecure: o.insecure, ProxyFromEnvironment: app.ProxyAsked(sh.Getenv), WrapError: remoteError,
 	})
 	var insecure *client.InsecureError
 	switch {
 	case errors.Is(err, client.ErrURL):
-		return Backend{}, &exit{exitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password")}
+		return Backend{}, shell.WithCode(shell.ExitUsage, errors.New("--server must look like https://host:port, without a path, a name or a password"))
 	case errors.Is(err, client.ErrKey):
-		return Backend{}, &exit{exitUsage, errors.New("no access key is in $" + KeyVariable + ": those look like rck_ and letters")}
+		return Backend{}, shell.WithCode(shell.ExitUsage, errors.New("no access key is in $"+KeyVariable+": those look like rck_ and letters"))
 	case errors.As(err, &insecure):
-		return Backend{}, &exit{exitUsage, fmt.Errorf("the access key in $%s would travel to %s in the clear: name it with https, or add --insecure if nobody else can listen", KeyVariable, insecure.Host)}
+		return Backend{}, shell.WithCode(shell.ExitUsage, fmt.Errorf("the access key in $%s would travel to %s in the clear: name it with https, or add --insecure if nobody else can listen", KeyVariable, insecure.Host))
 	case err != nil:
 		return Backend{}, err
 	}
@@ -37,7 +38,7 @@ func (c *command) openRemote(o *office) (Backend, error) {
 func remoteError(err error) error {
 	var lost *client.UnreachableError
 	if errors.As(err, &lost) {
-		return &exit{exitUnreachable, err}
+		return shell.WithCode(shell.ExitUnreachable, err)
 	}
 	var p *client.ProblemError
 	if !errors.As(err, &p) {
@@ -45,7 +46,7 @@ func remoteError(err error) error {
 	}
 	switch p.Code {
 	case "tenant_missing":
-		return &exit{exitUsage, errors.New("--tenant is missing: the server asks for no key that would say it")}
+		return shell.WithCode(shell.ExitUsage, errors.New("--tenant is missing: the server asks for no key that would say it"))
 	case "key_missing":
 		p.Detail = "an access key is asked for: put it in $" + KeyVariable + "; one is made by recourse keys create"
 	case "tenant_mismatch":
@@ -53,11 +54,11 @@ func remoteError(err error) error {
 	}
 	switch {
 	case p.Unavailable():
-		return &exit{exitUnreachable, p}
+		return shell.WithCode(shell.ExitUnreachable, p)
 	case p.Status == http.StatusUnauthorized && p.Code != "key_missing":
 		return fmt.Errorf("%w; it is the one in $%s", p, KeyVariable)
 	case p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity:
-		return &exit{exitUsage, p}
+		return shell.WithCode(shell.ExitUsage, p)
 	}
 	return p
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -40,24 +40,24 @@ type forOther struct {
 }
 
 // secondPerson tells of a plan that somebody else has to let run, and what that person says.
-func (c *command) secondPerson(o *office, err error) error {
+func secondPerson(sh *shell.Shell, o *office, err error) error {
 	var second *postadjudication.SecondPersonError
 	if !errors.As(err, &second) {
 		return err
 	}
 	second.Plan.People = max(2, second.Plan.People)
-	told := c.tellOther(o, second)
+	told := tellOther(sh, o, second)
 	if second.Because != "" {
-		return errors.Join(&exit{exitOther, errors.New("somebody else than " + second.Plan.Actor + " has to let the plan run: " + second.Because)}, told)
+		return errors.Join(shell.WithCode(shell.ExitOther, errors.New("somebody else than "+second.Plan.Actor+" has to let the plan run: "+second.Because)), told)
 	}
-	return errors.Join(&exit{exitOther, errors.New("it is planned, and somebody else has to let it run")}, told)
+	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("it is planned, and somebody else has to let it run")), told)
 }
 
-func (c *command) tellOther(o *office, second *postadjudication.SecondPersonError) error {
-	if c.json {
-		return c.answer(forOther{second.Code(), o.runLine(second.Plan), second.Plan})
+func tellOther(sh *shell.Shell, o *office, second *postadjudication.SecondPersonError) error {
+	if sh.JSON {
+		return sh.Answer(forOther{second.Code(), o.runLine(second.Plan), second.Plan})
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	showBulk(s, second.Plan)
 	s.Text("It takes another person to let it run, who says:")
 	s.Command(o.runLine(second.Plan))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -34,19 +35,19 @@ type caseAnswer struct {
 	Attempts []attempt `json:"attempts"`
 }
 
-func (c *command) status() *cobra.Command {
+func statusCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	cmd := &cobra.Command{
-		Use: "status RUN|TRANSACTION", Short: "Tell how a case stands: settlement, runs, attempts", Args: exactly("RUN or TRANSACTION"),
+		Use: "status RUN|TRANSACTION", Short: "Tell how a case stands: settlement, runs, attempts", Args: shell.Exactly("RUN or TRANSACTION"),
 		Long: `Tell how a case stands: its settlement, its runs, their attempts. The case is that
 of a run or of a transaction receipt. An argument that reads as a run id is taken
 for one.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := needTenant(cmd, tenant); err != nil {
+			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), o)
+			service, err := openToLook(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -55,14 +56,14 @@ for one.`,
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(answer)
+			if sh.JSON {
+				return sh.Answer(answer)
 			}
-			return showCase(screen.New(c.Out), answer)
+			return showCase(sh.Screen(), answer)
 		},
 	}
 	o.BindLook(cmd.Flags())
-	tenantFlag(cmd.Flags(), &tenant)
+	shell.TenantFlag(cmd.Flags(), &tenant)
 	return cmd
 }
 
@@ -84,7 +85,7 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 // missing says in a person's words that a tenant has no such thing.
 func missing(err error, tenant, what string) error {
 	if errors.Is(err, postadjudication.ErrNotFound) {
-		return &exit{exitFailed, fmt.Errorf("tenant %s has no %s", tenant, what)}
+		return shell.WithCode(shell.ExitFailed, fmt.Errorf("tenant %s has no %s", tenant, what))
 	}
 	return err
 }
@@ -154,7 +155,7 @@ func attemptsOf(trail []receipts.Receipt) []attempt {
 // callsOut tells of the calls of a run that have not come back.
 func callsOut(r postadjudication.Status) string {
 	if n := len(r.OutstandingCalls); n > 0 {
-		return ", " + plural(n, "call") + " out"
+		return ", " + shell.Plural(n, "call") + " out"
 	}
 	return ""
 }
@@ -185,7 +186,7 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
 	}
 	if a.UnknownOpen > 0 {
-		rows = append(rows, []string{s.Bad("unknown"), plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
+		rows = append(rows, []string{s.Bad("unknown"), shell.Plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"receipts", strconv.FormatInt(a.Receipts, 10)}))
 	s.Title("Runs")
@@ -225,7 +226,7 @@ func showCase(s *screen.Screen, a caseAnswer) error {
 		if t.Failure != nil {
 			failure = t.Failure.Type
 		}
-		rows = append(rows, []string{strconv.Itoa(t.Number), stamp(t.Started), took, ended, t.Class, failure})
+		rows = append(rows, []string{strconv.Itoa(t.Number), shell.Stamp(t.Started), took, ended, t.Class, failure})
 	}
 	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by"}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 	return s.Err()
@@ -238,5 +239,3 @@ func pausedBy(r postadjudication.Status) (out string) {
 	}
 	return out
 }
-
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }

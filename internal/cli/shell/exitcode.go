@@ -1,4 +1,4 @@
-package cli
+package shell
 
 import (
 	"errors"
@@ -14,38 +14,43 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// Exit codes of the program.
 const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitUnreachable = 3
-	exitSchema      = 4
-	exitOther       = 5 // somebody else has to say it
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitSchema      = 4
+	ExitOther       = 5 // somebody else has to say it
 )
 
-// exit is an error whose code is known where it arises.
-type exit struct {
+// codeError is an error whose code is known where it arises.
+type codeError struct {
 	code int
 	error
 }
 
-func (e *exit) Unwrap() error { return e.error }
+func (e *codeError) Unwrap() error { return e.error }
 
-func codeOf(err error) int {
-	var known *exit
+// WithCode returns an error that ends the program with an exit code.
+func WithCode(code int, err error) error { return &codeError{code, err} }
+
+// CodeOf returns the exit code of an error.
+func CodeOf(err error) int {
+	var known *codeError
 	var field *postadjudication.FieldError
 	var line intake.Problem
 	switch {
 	case errors.As(err, &known):
 		return known.code
 	case errors.Is(err, app.ErrOptions), errors.Is(err, postadjudication.ErrRetention), errors.As(err, &field), errors.As(err, &line):
-		return exitUsage
+		return ExitUsage
 	case errors.Is(err, postadjudication.ErrSchema):
-		return exitSchema
+		return ExitSchema
 	case unreachable(err):
-		return exitUnreachable
+		return ExitUnreachable
 	}
-	return exitFailed
+	return ExitFailed
 }
 
 // unreachable reports whether a server did not answer or did not let us in.

@@ -1,4 +1,4 @@
-package cli
+package shell
 
 import (
 	"bufio"
@@ -17,28 +17,29 @@ import (
 )
 
 // errNotConfirmed is the answer to whoever was asked and did not say yes.
-var errNotConfirmed = &exit{exitFailed, errors.New("not confirmed: nothing was changed")}
+var errNotConfirmed = WithCode(ExitFailed, errors.New("not confirmed: nothing was changed"))
 
-func yesFlag(f *pflag.FlagSet, to *bool) {
+// YesFlag defines the flag that confirms what is asked.
+func YesFlag(f *pflag.FlagSet, to *bool) {
 	f.BoolVarP(to, "yes", "y", false, "do it without asking")
 }
 
-// mayAsk refuses, before anything is done, to go on where nobody could be asked.
-func (c *command) mayAsk(cmd *cobra.Command, yes bool) error {
-	in, is := c.In.(*os.File)
+// NeedTerminal refuses, before anything is done, to go on where nobody could be asked.
+func (sh *Shell) NeedTerminal(cmd *cobra.Command, yes bool) error {
+	in, is := sh.In.(*os.File)
 	if yes || is && term.IsTerminal(int(in.Fd())) {
 		return nil
 	}
-	return usage(cmd, errors.New("nobody can be asked here: add --yes to do it"))
+	return Usage(cmd, errors.New("nobody can be asked here: add --yes to do it"))
 }
 
-// confirm asks a person, beside the answer on standard output. Whoever interrupts the
+// Confirm asks a person, beside the answer on standard output. Whoever interrupts the
 // program has not said yes.
-func (c *command) confirm(ctx context.Context, question string, yes bool) error {
+func (sh *Shell) Confirm(ctx context.Context, question string, yes bool) error {
 	if yes {
 		return nil
 	}
-	if _, err := fmt.Fprintf(c.Err, "%s Type yes to go on: ", screen.Plain(question)); err != nil {
+	if _, err := fmt.Fprintf(sh.Err, "%s Type yes to go on: ", screen.Plain(question)); err != nil {
 		return err
 	}
 	type answer struct {
@@ -47,12 +48,12 @@ func (c *command) confirm(ctx context.Context, question string, yes bool) error 
 	}
 	said := make(chan answer, 1)
 	go func() {
-		line, err := bufio.NewReader(c.In).ReadString('\n')
+		line, err := bufio.NewReader(sh.In).ReadString('\n')
 		said <- answer{line, err}
 	}()
 	select {
 	case <-ctx.Done():
-		c.note("")
+		sh.Note("")
 		return ctx.Err()
 	case a := <-said:
 		if a.err != nil && !errors.Is(a.err, io.EOF) {

@@ -1,4 +1,4 @@
-package cli
+package shell
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// wholeFile makes a file whole or not at all: one of that name that is there already is
+// WriteFile writes a file whole or not at all: one of that name that is there already is
 // only replaced by a whole one.
-func wholeFile(name string, write func(io.Writer) error) (err error) {
+func WriteFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
 	if err != nil {
 		return named(name, err)
