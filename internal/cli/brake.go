@@ -3,16 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/history"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -47,7 +46,7 @@ func brakeList(sh *shell.Shell) *cobra.Command {
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := openToLook(cmd.Context(), sh, o)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -59,7 +58,7 @@ func brakeList(sh *shell.Shell) *cobra.Command {
 			if sh.JSON {
 				return sh.Answer(brakesListed{Brakes: found})
 			}
-			return showBrakes(sh.Screen(), tenant, found)
+			return view.Breakers(sh.Screen(), tenant, found)
 		},
 	}
 	o.BindLook(cmd.Flags())
@@ -87,34 +86,6 @@ func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	return nil
 }
 
-func showBrakes(s *screen.Screen, tenant string, brakes []postadjudication.Brake) error {
-	if len(brakes) == 0 {
-		s.Text("No circuit breaker of %s was ever open.", whose(tenant))
-		return s.Err()
-	}
-	rows := make([][]string, len(brakes))
-	for i, b := range brakes {
-		rows[i] = []string{b.Target, b.Family, whose(b.Tenant), stateOf(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
-	}
-	s.Table([]screen.Column{{Name: "Target"}, {Name: "Family", Spare: true}, {Name: "For"}, {Name: "Circuit breaker"}, {Name: "Since"}, {Name: "By"}, {Name: "Why", Wraps: true}}, rows)
-	return s.Err()
-}
-
-func stateOf(b postadjudication.Brake) string {
-	state := strings.ReplaceAll(string(b.State), "_", "-")
-	if b.ByHand {
-		return state + " by hand"
-	}
-	return state
-}
-
-func whose(tenant string) string {
-	if tenant == postadjudication.AllTenants {
-		return "all tenants"
-	}
-	return tenant
-}
-
 // brakeMove is PullBrake or ReleaseBrake.
 type brakeMove func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Brake, error)
 
@@ -131,7 +102,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := openService(cmd.Context(), sh, o)
+			service, err := backend.Open(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -143,7 +114,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 			if sh.JSON {
 				return sh.Answer(b)
 			}
-			return showBrake(sh.Screen(), b)
+			return view.Breaker(sh.Screen(), b)
 		},
 	}
 	f := cmd.Flags()
@@ -155,14 +126,33 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 	return cmd
 }
 
-func showBrake(s *screen.Screen, b postadjudication.Brake) error {
-	switch b.State {
-	case background.BreakerOpen:
-		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, whose(b.Tenant), b.Actor)
-	case background.BreakerHalfOpen:
-		s.Text("The circuit breaker of %s for %s is half-open: new cases probe, and it closes once they are answered.", b.Target, whose(b.Tenant))
-	default:
-		s.Text("The circuit breaker of %s for %s is closed: what was paused goes on.", b.Target, whose(b.Tenant))
+func brakeHistory(sh *shell.Shell) *cobra.Command {
+	var o app.Options
+	var p history.Page
+	var tenant, target string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.Check(cmd)); err != nil {
+				return err
+			}
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			found, err := service.BrakeHistory(cmd.Context(), tenant, target, p.After, p.Limit)
+			if err != nil {
+				return err
+			}
+			return history.Answer(sh, found, p.Limit)
+		},
 	}
-	return s.Err()
+	f := cmd.Flags()
+	o.BindLook(f)
+	tenantOrAllFlags(f, &tenant, &all)
+	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
+	p.Bind(f)
+	return cmd
 }

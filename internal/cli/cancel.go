@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -32,14 +33,14 @@ cases free. Who asks and why are kept in the receipt.`,
 			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
 			}
-			service, err := openService(cmd.Context(), sh, o)
+			service, err := backend.Open(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
 			status, err := service.Cancel(cmd.Context(), tenant, run, actor, reason)
 			if err != nil {
-				return missing(err, tenant, "run "+args[0])
+				return shell.NotFound(err, tenant, "run "+args[0])
 			}
 			if sh.JSON {
 				return sh.Answer(status)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -41,7 +42,7 @@ func (s *caseFlags) filter() postadjudication.CaseFilter {
 }
 
 func casesList(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var which caseFlags
 	var reserved bool
 	var after string
@@ -49,7 +50,7 @@ func casesList(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				f := which.filter()
 				f.Reserved = reserved
 				page, err := be.Cases.List(ctx, f, after, limit)
@@ -64,7 +65,7 @@ func casesList(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	which.bind(f)
 	f.BoolVar(&reserved, "reserved", false, "only those that have something reserved")
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
@@ -99,7 +100,7 @@ func showCases(s *screen.Screen, page postadjudication.CasePage) error {
 }
 
 func casesFree(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var which caseFlags
 	var reason, reference string
 	var all bool
@@ -124,17 +125,17 @@ may begin anew.`,
 			case selects == all:
 				return shell.Usage(cmd, errors.New("--transaction, --state or --all is needed"))
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				plan, err := be.Cases.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
-					return o.gone(err, "transaction "+f.Transaction)
+					return o.NotFound(err, "transaction "+f.Transaction)
 				}
-				return tellBulk(sh, &o, plan)
+				return backend.AnswerPlan(sh, &o, plan)
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bindActor(f)
+	o.BindActor(f)
 	which.bind(f)
 	f.BoolVar(&all, "all", false, "all cases that have something reserved")
 	f.IntVar(&limit, "limit", 0, "at most this many cases that can be freed, the oldest, 1 to 1000; without it more than 1000 are refused")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -19,7 +20,7 @@ their money: on the database, or by asking a server.
   recourse dlq list --tenant acme
   recourse dlq list --server https://recourse.example:8321
 
-A server is shown the access key in $` + KeyVariable + `: it says whose letters are meant and in
+A server is shown the access key in $` + backend.KeyVariable + `: it says whose letters are meant and in
 whose name something is done, so that --tenant and --actor are left out. A server on
 loopback with the escrow service for demonstrations asks for no key, but for --tenant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -31,13 +32,13 @@ loopback with the escrow service for demonstrations asks for no key, but for --t
 
 // onLetter are the flags of every action on one letter.
 type onLetter struct {
-	office
+	backend.Flags
 	reason string
 	run    receipts.RunID
 }
 
 func (l *onLetter) bind(cmd *cobra.Command) {
-	l.bindActor(cmd.Flags())
+	l.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&l.reason, "reason", "", "why (required)")
 }
 
@@ -50,11 +51,11 @@ func (l *onLetter) check(cmd *cobra.Command, run string) (err error) {
 }
 
 // withLetter is withBackend for an action on one letter.
-func withLetter(sh *shell.Shell, cmd *cobra.Command, l *onLetter, run string, work func(context.Context, Backend) error) error {
+func withLetter(sh *shell.Shell, cmd *cobra.Command, l *onLetter, run string, work func(context.Context, backend.Backend) error) error {
 	if err := l.check(cmd, run); err != nil {
 		return err
 	}
-	return withBackend(sh, cmd, &l.office, func(ctx context.Context, be Backend) error {
-		return l.gone(work(ctx, be), "letter of run "+run)
+	return backend.With(sh, cmd, &l.Flags, func(ctx context.Context, be backend.Backend) error {
+		return l.NotFound(work(ctx, be), "letter of run "+run)
 	})
 }

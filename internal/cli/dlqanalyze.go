@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -17,7 +18,7 @@ import (
 
 // analysis are the flags of an analysis.
 type analysis struct {
-	office
+	backend.Flags
 	letters             letterFlags
 	step, export, group string
 	steps               int
@@ -36,7 +37,7 @@ rest of the analysis.`,
 			if err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return withBackend(sh, cmd, &a.office, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &a.Flags, func(ctx context.Context, be backend.Backend) error {
 				found, err := a.find(ctx, be, q)
 				if err != nil {
 					return err
@@ -54,7 +55,7 @@ rest of the analysis.`,
 		},
 	}
 	f := cmd.Flags()
-	a.bind(f)
+	a.Bind(f)
 	a.letters.bind(f)
 	f.StringVar(&a.step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
 	f.IntVar(&a.steps, "steps", 30, "how many of them, 1 to 1000")
@@ -84,7 +85,7 @@ func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, er
 
 // find makes the analysis, with all causes when that is asked for: a page after another,
 // in the one order in which none is left out or told twice.
-func (a *analysis) find(ctx context.Context, be Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+func (a *analysis) find(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
 	found, err := be.DeadLetters.Analyze(ctx, q)
 	if err != nil || !a.all {
 		return found, err

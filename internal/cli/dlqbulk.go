@@ -8,7 +8,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/history"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -25,15 +28,15 @@ made it (recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),
-		bulkChange(sh, "pause", "Let a running plan stop within a second", Bulk.Pause), bulkChange(sh, "resume", "Let a paused plan go on", Bulk.Resume), bulkChange(sh, "cancel", "End a plan for good; what was done stays done", Bulk.Cancel),
-		history(sh, postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
+		bulkChange(sh, "pause", "Let a running plan stop within a second", backend.Bulk.Pause), bulkChange(sh, "resume", "Let a paused plan go on", backend.Bulk.Resume), bulkChange(sh, "cancel", "End a plan for good; what was done stays done", backend.Bulk.Cancel),
+		history.Command(sh, postadjudication.RegisterBulks, "List who made, started, paused, resumed and cancelled which plan, from the receipts"))
 	return cmd
 }
 
 func bulkPlan(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var b bulkFlags
-	var p policyFlags
+	var p retryLimit
 	var reason, eligible, review string
 	actions := make([]string, len(postadjudication.BulkActions))
 	for i, a := range postadjudication.BulkActions {
@@ -53,7 +56,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), flag("--set-eligible", eligible, &q.Reprocess), flag("--set-review", review, &q.Review)); err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				if err := p.forks(ctx, cmd, be, &q); err != nil {
 					return err
 				}
@@ -61,12 +64,12 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return tellBulk(sh, &o, plan)
+				return backend.AnswerPlan(sh, &o, plan)
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bindActor(f)
+	o.BindActor(f)
 	b.bind(f)
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&b.q.Queue, "to-queue", "", "of forks: another queue of the family, such as settlement:1")
@@ -77,8 +80,8 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 }
 
 // onBulk is a command about one plan.
-func onBulk(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *office, be Backend, id uuid.UUID) error) *cobra.Command {
-	var o office
+func onBulk(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: shell.Exactly("PLAN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -86,15 +89,15 @@ func onBulk(sh *shell.Shell, use, short string, acts bool, work func(ctx context
 			if err != nil || len(args[0]) != 36 {
 				return shell.Usage(cmd, errors.New("PLAN is no id of a plan: "+args[0]))
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
-				return o.gone(work(ctx, &o, be, id), "plan "+args[0])
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				return o.NotFound(work(ctx, &o, be, id), "plan "+args[0])
 			})
 		},
 	}
 	if acts {
-		o.bindActor(cmd.Flags())
+		o.BindActor(cmd.Flags())
 	} else {
-		o.bind(cmd.Flags())
+		o.Bind(cmd.Flags())
 	}
 	return cmd
 }
@@ -112,33 +115,33 @@ func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Com
 }
 
 // bulkChange is a command that changes whether a plan runs.
-func bulkChange(sh *shell.Shell, verb, short string, change func(Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
+func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
 	var reason string
-	cmd := onBulk(sh, verb+" PLAN", short, true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := change(be.Bulk, ctx, id, reason)
 		if err != nil {
 			return err
 		}
-		return tellBulk(sh, o, b)
+		return backend.AnswerPlan(sh, o, b)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
 	return before(cmd, func(cmd *cobra.Command) error { return shell.NeedReason(cmd, reason) })
 }
 
 func bulkShow(sh *shell.Shell) *cobra.Command {
-	return onBulk(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+	return onBulk(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		return tellBulk(sh, o, b)
+		return backend.AnswerPlan(sh, o, b)
 	})
 }
 
 func bulkItems(sh *shell.Shell) *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := onBulk(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err
@@ -146,7 +149,7 @@ func bulkItems(sh *shell.Shell) *cobra.Command {
 		if sh.JSON {
 			return sh.Answer(page)
 		}
-		return showBulkItems(sh.Screen(), page)
+		return view.PlanItems(sh.Screen(), page)
 	})
 	f := cmd.Flags()
 	f.StringVar(&outcome, "result", "", "only pending, done, refused, refused:<gate>, plan_stale or failed")
@@ -156,12 +159,12 @@ func bulkItems(sh *shell.Shell) *cobra.Command {
 }
 
 func bulkList(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var after string
 	cmd := &cobra.Command{
 		Use: "list", Short: "List plans, the newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				page, err := be.Bulk.List(ctx, after)
 				if err != nil {
 					return err
@@ -169,35 +172,11 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 				if sh.JSON {
 					return sh.Answer(page)
 				}
-				return showBulks(sh.Screen(), page)
+				return view.Plans(sh.Screen(), page)
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
 	return cmd
-}
-
-// tellBulk is the answer of commands that leave one plan.
-func tellBulk(sh *shell.Shell, o *office, b postadjudication.Bulk) error {
-	if sh.JSON {
-		return sh.Answer(b)
-	}
-	s := sh.Screen()
-	showBulk(s, b)
-	switch {
-	case b.State != postadjudication.BulkPlanned:
-	case b.Items == 0:
-		s.Text("Nothing was done: there are no such %ss.", whatOf(b))
-	case b.Ready == 0:
-		s.Text("Nothing was done: all of them would be refused.")
-	default:
-		who := "To let it run:"
-		if b.People > 1 {
-			who = "It takes another person to let it run, who says:"
-		}
-		s.Text("Nothing was done yet. %s", who)
-		s.Command(o.runLine(b))
-	}
-	return s.Err()
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -59,22 +58,4 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
 	filter.Standing = ""
 	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""
-}
-
-// forks sets the policy of the forks of a plan, when one is asked for: that of the
-// family's new runs, with as many attempts.
-func (p *policyFlags) forks(ctx context.Context, cmd *cobra.Command, be Backend, q *postadjudication.BulkRequest) error {
-	if !cmd.Flags().Changed("max-retries") {
-		return nil
-	}
-	if p.attempts < 1 {
-		return shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
-	}
-	policy, err := policyOfForks(ctx, cmd, be, q, "max-retries")
-	if err != nil {
-		return err
-	}
-	policy.MaxRetryAttempts = p.attempts
-	q.Policy = &policy
-	return validPolicy(cmd, policy)
 }

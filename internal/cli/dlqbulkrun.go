@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,7 +25,7 @@ const (
 func bulkRun(sh *shell.Shell) *cobra.Command {
 	var hash, incident, reason string
 	var yes, detach bool
-	cmd := onBulk(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *office, be Backend, id uuid.UUID) error {
+	cmd := onBulk(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -61,7 +63,7 @@ func detachFlag(f *pflag.FlagSet, to *bool) {
 func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, yes bool) error {
 	if !yes {
 		s := screen.New(sh.Err)
-		showBulk(s, b)
+		view.Plan(s, b)
 		if err := s.Err(); err != nil {
 			return err
 		}
@@ -75,7 +77,7 @@ func wouldDo(b postadjudication.Bulk) string {
 
 // startBulk starts a plan and, unless it is to go on alone, waits for what comes of it.
 // To end the waiting ends nothing else.
-func startBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
+func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, hash string, alone *postadjudication.BreakGlass, detach bool) error {
 	b, err := be.Bulk.Run(ctx, id, hash, alone)
 	if err != nil {
 		return err
@@ -85,7 +87,7 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, id u
 			return err
 		}
 	}
-	if err := tellBulk(sh, o, b); err != nil {
+	if err := backend.AnswerPlan(sh, o, b); err != nil {
 		return err
 	}
 	return leftUndone(o, b)
@@ -93,23 +95,23 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, id u
 
 // leftUndone is what a plan that stands still has not done: whoever goes on when this
 // command succeeds must not find letters that nobody has tried.
-func leftUndone(o *office, b postadjudication.Bulk) error {
-	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.again(false))
+func leftUndone(o *backend.Flags, b postadjudication.Bulk) error {
+	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 	switch p := b.Progress; {
 	case b.State == postadjudication.BulkRunning: // it goes on
 		return nil
 	case p.Pending > 0 && b.State != postadjudication.BulkPlanned:
-		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, whatOf(b), items)
+		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, view.PlanItem(b), items)
 	case p.Done < b.Ready:
-		return fmt.Errorf("%d of %d %ss that could be done were not: %s", b.Ready-p.Done, b.Ready, whatOf(b), items)
+		return fmt.Errorf("%d of %d %ss that could be done were not: %s", b.Ready-p.Done, b.Ready, view.PlanItem(b), items)
 	case b.Items > 0 && p.Done == 0:
-		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), whatOf(b)), items)
+		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), view.PlanItem(b)), items)
 	}
 	return nil
 }
 
 // awaitBulk looks at a plan until it stands still.
-func awaitBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
 	bar := screen.NewProgress(sh.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkLook)
 	defer tick.Stop()
@@ -138,7 +140,7 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *office, be Backend, b po
 	return b, bar.End()
 }
 
-func goesOn(o *office, id uuid.UUID) string {
+func goesOn(o *backend.Flags, id uuid.UUID) string {
 	return fmt.Sprintf("the plan goes on without you; to see how far it is, or to end it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
-		id, o.again(false), id, o.again(true))
+		id, o.RepeatFlags(false), id, o.RepeatFlags(true))
 }

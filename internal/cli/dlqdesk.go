@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -14,14 +15,14 @@ import (
 func dlqHold(sh *shell.Shell) *cobra.Command {
 	return onDesk(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
-		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func dlqRelease(sh *shell.Shell) *cobra.Command {
 	return onDesk(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
-		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
@@ -31,7 +32,7 @@ func dlqMark(sh *shell.Shell) *cobra.Command {
 	q := postadjudication.MarkRequest{}
 	cmd := onDesk(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
-		func(ctx context.Context, be Backend, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
@@ -52,12 +53,12 @@ people and rules; they open no gate.`,
 
 // onDesk is a command that says something of one letter, and shows what is said of it
 // then.
-func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
+func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
 	var l onLetter
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be Backend) error {
+			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) error {
 				desk, err := act(ctx, be, &l)
 				if err != nil {
 					return err

@@ -10,12 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func dlqExport(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var letters letterFlags
 	var format, where string
 	formats := make([]string, len(postadjudication.ExportFormats))
@@ -40,7 +42,7 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 			if err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				var done postadjudication.Exported
 				write := func(out io.Writer) (err error) {
 					done, err = be.DeadLetters.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
@@ -56,13 +58,13 @@ says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet
 					return sh.Answer(done)
 				}
 				s := sh.Screen()
-				s.Text("%s written to %s.%s", shell.Plural(done.Letters, "letter"), args[0], left(done.Undecided))
+				s.Text("%s written to %s.%s", shell.Plural(done.Letters, "letter"), args[0], view.LeftOut(done.Undecided))
 				return s.Err()
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	letters.bind(f)
 	f.StringVar(&format, "format", "", strings.Join(formats, ", "))
 	whereFlag(f, &where)
@@ -89,12 +91,4 @@ func saidWhere(cmd *cobra.Command, where string) error {
 		return errors.New("--filter says nothing; leave it out")
 	}
 	return nil
-}
-
-// left tells of letters that a condition could not be told of.
-func left(undecided int) string {
-	if undecided == 0 {
-		return ""
-	}
-	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be told of them."
 }

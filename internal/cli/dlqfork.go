@@ -7,13 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func dlqFork(sh *shell.Shell) *cobra.Command {
-	l, p, m, queue, force := &onLetter{}, &policyFlags{}, &many{}, "", false
+	l, p, m, queue, force := &onLetter{}, &policy.Flags{}, &many{}, "", false
 	m.queueFlag = "from-queue"
 	cmd := &cobra.Command{
 		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: shell.AtMostOne,
@@ -32,21 +34,21 @@ runs with what is given here changed; letters of several families need --family.
 			if err := m.notForOne(cmd); err != nil {
 				return err
 			}
-			return withLetter(sh, cmd, l, args[0], func(ctx context.Context, be Backend) error {
+			return withLetter(sh, cmd, l, args[0], func(ctx context.Context, be backend.Backend) error {
 				if err := unmarked(ctx, be, l.run, force); err != nil {
 					return err
 				}
 				q := postadjudication.ForkRequest{Reason: l.reason, Queue: queue}
-				if p.given(cmd) {
+				if p.Given(cmd) {
 					letter, err := be.Cases.Run(ctx, l.run)
 					if err != nil {
 						return err
 					}
-					policy, err := p.over(cmd, letter.Policy)
+					changed, err := p.Over(cmd, letter.Policy)
 					if err != nil {
 						return err
 					}
-					q.Policy = &policy
+					q.Policy = &changed
 				}
 				made, err := be.DeadLetters.Fork(ctx, l.run, q)
 				if err != nil {
@@ -62,7 +64,7 @@ runs with what is given here changed; letters of several families need --family.
 		},
 	}
 	l.bind(cmd)
-	p.bind(cmd)
+	p.Bind(cmd)
 	m.bind(cmd, "min-attempts", "max-attempts") // the latter is of the policy; --filter asks for attempts
 	forceFlag(cmd, &force)
 	cmd.Flags().StringVar(&queue, "queue", "", "another queue of the family, such as settlement:1")
@@ -70,7 +72,7 @@ runs with what is given here changed; letters of several families need --family.
 }
 
 // forkMany forks the letters that are selected.
-func forkMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, p *policyFlags, m *many, queue string, force bool) error {
+func forkMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, p *policy.Flags, m *many, queue string, force bool) error {
 	q, err := m.ask(cmd, postadjudication.BulkFork, l.reason)
 	if err == nil {
 		err = m.worthWhile(cmd, &q, force)
@@ -79,16 +81,16 @@ func forkMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, p *policyFlags, 
 		return err
 	}
 	q.Queue = queue
-	return m.run(sh, cmd, &l.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
-		if !p.given(cmd) {
+	return m.run(sh, cmd, &l.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
+		if !p.Given(cmd) {
 			return nil
 		}
-		now, err := policyOfForks(ctx, cmd, be, q, p.first(cmd))
+		now, err := policyOfForks(ctx, cmd, be, q, p.First(cmd))
 		if err != nil {
 			return err
 		}
-		policy, err := p.over(cmd, now)
-		q.Policy = &policy
+		changed, err := p.Over(cmd, now)
+		q.Policy = &changed
 		return err
 	})
 }
@@ -99,7 +101,7 @@ func forceFlag(cmd *cobra.Command, to *bool) {
 
 // unmarked refuses to try a letter again of which somebody has said that it is not worth
 // while, or that a person should look first. What nobody has marked may be tried.
-func unmarked(ctx context.Context, be Backend, run receipts.RunID, force bool) error {
+func unmarked(ctx context.Context, be backend.Backend, run receipts.RunID, force bool) error {
 	if force {
 		return nil
 	}

@@ -9,14 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func dlqInspect(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -24,10 +26,10 @@ func dlqInspect(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Inspect(ctx, run)
 				if err != nil {
-					return o.gone(err, "letter of run "+args[0])
+					return o.NotFound(err, "letter of run "+args[0])
 				}
 				if sh.JSON {
 					return sh.Answer(found)
@@ -36,7 +38,7 @@ func dlqInspect(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -77,7 +79,7 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	}
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
-	return showCase(s, caseAnswer{CaseStatus: i.Case})
+	return view.Case(s, view.CaseAnswer{CaseStatus: i.Case})
 }
 
 // lookupsOf says how the escrow service is asked about a letter of unknown outcome.

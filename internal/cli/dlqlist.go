@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -19,7 +21,7 @@ import (
 const mostLetters = 1000
 
 func dlqList(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var sort, after, where string
 	var letters letterFlags
 	var limit int
@@ -34,7 +36,7 @@ func dlqList(sh *shell.Shell) *cobra.Command {
 			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), saidWhere(cmd, where), shell.Within("--limit", limit, mostLetters)); err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				if where != "" {
 					return search(ctx, sh, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
 				}
@@ -59,7 +61,7 @@ func dlqList(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	letters.bind(f)
 	whereFlag(f, &where)
 	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
@@ -69,7 +71,7 @@ func dlqList(sh *shell.Shell) *cobra.Command {
 }
 
 // search lists what meets a condition, and says how far it looked.
-func search(ctx context.Context, sh *shell.Shell, be Backend, q postadjudication.LetterSearch) error {
+func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadjudication.LetterSearch) error {
 	found, err := be.DeadLetters.Search(ctx, q)
 	if err != nil {
 		return err
@@ -81,7 +83,7 @@ func search(ctx context.Context, sh *shell.Shell, be Backend, q postadjudication
 	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
 		return err
 	}
-	s.Text("%s looked at.%s", shell.Plural(found.Scanned, "letter"), left(found.Undecided))
+	s.Text("%s looked at.%s", shell.Plural(found.Scanned, "letter"), view.LeftOut(found.Undecided))
 	if !found.Complete {
 		s.Text("There may be more: --after %s", found.Next)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -66,11 +67,11 @@ func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, f
 
 // run makes a plan, shows it, and lets it run when a person says so. complete adds to the
 // request what takes a backend to know.
-func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *office, q postadjudication.BulkRequest, complete func(context.Context, Backend, *postadjudication.BulkRequest) error) error {
+func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q postadjudication.BulkRequest, complete func(context.Context, backend.Backend, *postadjudication.BulkRequest) error) error {
 	if err := sh.NeedTerminal(cmd, m.yes); err != nil {
 		return err
 	}
-	return withBackend(sh, cmd, o, func(ctx context.Context, be Backend) error {
+	return backend.With(sh, cmd, o, func(ctx context.Context, be backend.Backend) error {
 		if complete != nil {
 			if err := complete(ctx, be, &q); err != nil {
 				return err
@@ -94,9 +95,9 @@ func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *office, q postadjudic
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing
 // that it could do: that is well only when there are no such letters.
-func runPlanned(ctx context.Context, sh *shell.Shell, o *office, be Backend, plan postadjudication.Bulk, yes, detach bool) error {
+func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
-		return cmp.Or(tellBulk(sh, o, plan), leftUndone(o, plan))
+		return cmp.Or(backend.AnswerPlan(sh, o, plan), leftUndone(o, plan))
 	}
 	if plan.People > 1 {
 		return &postadjudication.SecondPersonError{Plan: plan}

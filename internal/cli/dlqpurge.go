@@ -9,22 +9,23 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // removal are the flags of commands that remove letters.
 type removal struct {
-	office
+	backend.Flags
 	reason, confirm string
 	yes, dry        bool
 }
 
 func (r *removal) bind(f *pflag.FlagSet, confirm string) {
-	r.bindActor(f)
+	r.BindActor(f)
 	archive := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r.BindArchive(archive)
-	r.local(f, archive)
+	r.BindLocal(f, archive)
 	f.StringVar(&r.reason, "reason", "", "why (required)")
 	f.BoolVar(&r.dry, "dry-run", false, "only say what would be removed")
 	f.StringVar(&r.confirm, "confirm", "", confirm+": does it without asking, and only if that is right")
@@ -34,7 +35,7 @@ func (r *removal) bind(f *pflag.FlagSet, confirm string) {
 // check refuses what is missing. To look at what would be removed takes no reason.
 func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
 	if r.dry {
-		r.acts = false
+		r.Acts = false
 		if r.yes || r.confirm != "" {
 			return shell.Usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
 		}
@@ -48,9 +49,9 @@ func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
 
 // removing letters: to plan it, and to do it when that is confirmed by a word.
 type remover struct {
-	plan func(context.Context, Backend) (postadjudication.PurgePlan, error)
+	plan func(context.Context, backend.Backend) (postadjudication.PurgePlan, error)
 	word func(postadjudication.PurgePlan) string
-	do   func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error)
+	do   func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error)
 }
 
 func dlqPurge(sh *shell.Shell) *cobra.Command {
@@ -78,11 +79,11 @@ and puts them into the --archive that is named here.`,
 			}
 			q := postadjudication.PurgeRequest{Reason: r.reason, Filter: filter}
 			return remove(sh, cmd, &r, remover{
-				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
+				func(ctx context.Context, be backend.Backend) (postadjudication.PurgePlan, error) {
 					return be.DeadLetters.PlanPurge(ctx, q)
 				},
 				func(p postadjudication.PurgePlan) string { return strconv.Itoa(p.Letters) },
-				func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error) {
+				func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error) {
 					q.Confirm = word
 					return be.DeadLetters.Purge(ctx, q)
 				},
@@ -108,11 +109,11 @@ reservations and receipts stay.`,
 			}
 			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
 			return remove(sh, cmd, &r, remover{
-				func(ctx context.Context, be Backend) (postadjudication.PurgePlan, error) {
+				func(ctx context.Context, be backend.Backend) (postadjudication.PurgePlan, error) {
 					return be.DeadLetters.PlanClear(ctx, q)
 				},
 				func(postadjudication.PurgePlan) string { return family },
-				func(ctx context.Context, be Backend, word string) (postadjudication.Purged, error) {
+				func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error) {
 					q.Confirm = word
 					return be.DeadLetters.Clear(ctx, q)
 				},
@@ -129,7 +130,7 @@ func remove(sh *shell.Shell, cmd *cobra.Command, r *removal, do remover) error {
 	if err := r.check(sh, cmd); err != nil {
 		return err
 	}
-	return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
+	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
 		word := r.confirm
 		if word == "" {
 			would, err := do.plan(ctx, be)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -48,7 +49,7 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removal, p *planned) er
 	if r.reason == "" && r.dry {
 		r.reason = "a dry run"
 	}
-	r.acts = true // a plan tells who made it, also when it is only looked at
+	r.Acts = true // a plan tells who made it, also when it is only looked at
 	q, err := p.request(cmd, r.reason)
 	if err != nil {
 		return err
@@ -57,17 +58,17 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removal, p *planned) er
 		return shell.Usage(cmd, errors.New("a filter is needed; to remove all of a family, clear it"))
 	}
 	q.Action = postadjudication.BulkPurge
-	return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
+	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
 		plan, err := be.Bulk.Plan(ctx, q)
 		if err != nil {
 			return err
 		}
 		if r.dry {
-			return tellBulk(sh, &r.office, plan)
+			return backend.AnswerPlan(sh, &r.Flags, plan)
 		}
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
 			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
 		}
-		return runPlanned(ctx, sh, &r.office, be, plan, r.yes || r.confirm != "", p.detach)
+		return runPlanned(ctx, sh, &r.Flags, be, plan, r.yes || r.confirm != "", p.detach)
 	})
 }

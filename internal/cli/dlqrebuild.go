@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -41,7 +42,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 			case actor == "" || reason == "":
 				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := openAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where c.look does not
+			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where c.look does not
 			if err != nil {
 				return err
 			}

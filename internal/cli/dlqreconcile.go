@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
@@ -59,7 +60,7 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 			if moved < 0 {
 				return shell.Usage(cmd, errors.New("--moved is negative"))
 			}
-			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be Backend) (err error) {
+			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) (err error) {
 				var kase postadjudication.CaseStatus
 				if lookup {
 					kase, err = be.DeadLetters.Lookup(ctx, l.run)
@@ -68,10 +69,10 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
-				if errors.Is(err, postadjudication.ErrNoExecutor) && l.server == "" {
+				if errors.Is(err, postadjudication.ErrNoExecutor) && l.Server == "" {
 					return shell.WithCode(shell.ExitUsage, errors.New("no escrow service is named that could be asked: set $"+app.EscrowVariable+", or ask a server with --server"))
 				}
-				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.server == "" {
+				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.Server == "" {
 					return shell.WithCode(shell.ExitUsage, errors.New("the escrow service of this run is none of those named: name it in $"+app.TargetsVariable+", as recourse serve --target has it, or ask a server with --server"))
 				}
 				if err != nil {
@@ -94,9 +95,9 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 	f.Int64Var(&moved, "moved", 0, "what was moved, in minor units; with executed")
 	f.BoolVar(&outstanding, "call-outstanding", false, "with not_executed: you know that a call that may still be on its way will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	l.BindKnowledge(own)
-	l.local(f, own)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	l.BindKnowledge(local)
+	l.BindLocal(f, local)
 	return cmd
 }
 
@@ -105,7 +106,7 @@ func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
 		return shell.Usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
-	case l.server == "" && !l.KeyLifetime.Said:
+	case l.Server == "" && !l.KeyLifetime.Said:
 		return shell.Usage(cmd, errors.New(app.KeyLifetimeMissing))
 	}
 	l.reason = "lookup" // the receipt tells what was asked and answered
@@ -115,7 +116,7 @@ func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 // reconcile records a finding. A person is asked before it is of another amount than
 // was left to be moved: it can't be taken back, and more than the escrow has left is a
 // breach.
-func reconcile(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+func reconcile(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
 	kase, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
@@ -153,5 +154,5 @@ func lookupMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, m *many, looku
 	if err != nil {
 		return err
 	}
-	return m.run(sh, cmd, &l.office, q, nil)
+	return m.run(sh, cmd, &l.Flags, q, nil)
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func dlqRetention(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "retention", Short: "Tell how long dead letters are kept", Args: shell.Exactly(),
 		Long: `Tell how long open dead letters are kept, by family and queue, and whether they go into
@@ -24,7 +25,7 @@ it this tells what the same flags mean here, which are the defaults unless they 
   recourse dlq retention --server https://recourse.example:8321
   recourse dlq retention --tenant acme --retain settlement=P90D --retain settlement:0=P30D/10000`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				kept, err := be.DeadLetters.Retention(ctx)
 				if err != nil {
 					return err
@@ -32,15 +33,15 @@ it this tells what the same flags mean here, which are the defaults unless they 
 				if sh.JSON {
 					return sh.Answer(map[string]any{"retention": kept})
 				}
-				return showRetention(sh.Screen(), o.server, kept)
+				return showRetention(sh.Screen(), o.Server, kept)
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.BindRetention(own)
-	o.local(f, own)
+	o.Bind(f)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.BindRetention(local)
+	o.BindLocal(f, local)
 	return cmd
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -15,7 +17,7 @@ import (
 type retryFlags struct {
 	one    onLetter
 	many   many
-	policy policyFlags
+	policy retryLimit
 	force  bool
 }
 
@@ -51,7 +53,7 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 	if err := r.many.notForOne(cmd); err != nil {
 		return err
 	}
-	return withLetter(sh, cmd, &r.one, run, func(ctx context.Context, be Backend) error {
+	return withLetter(sh, cmd, &r.one, run, func(ctx context.Context, be backend.Backend) error {
 		made, err := r.again(ctx, cmd, be)
 		if err != nil {
 			return err
@@ -77,7 +79,7 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 
 // again forks the newest run of a job, unless it is marked; with other attempts, when
 // they are given.
-func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be Backend) (api.Forked, error) {
+func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be backend.Backend) (api.Forked, error) {
 	other := cmd.Flags().Changed("max-retries")
 	if other && r.policy.attempts < 1 {
 		return api.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
@@ -95,12 +97,12 @@ func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be Backend) 
 	if !other {
 		return be.DeadLetters.Retry(ctx, r.one.run, r.one.reason)
 	}
-	policy := now.Policy
-	policy.MaxRetryAttempts = r.policy.attempts
-	if err := validPolicy(cmd, policy); err != nil {
+	changed := now.Policy
+	changed.MaxRetryAttempts = r.policy.attempts
+	if err := policy.Check(cmd, changed); err != nil {
 		return api.Forked{}, err
 	}
-	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &policy})
+	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &changed})
 }
 
 // retryMany tries the letters that are selected again.
@@ -112,7 +114,7 @@ func retryMany(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
 	if err != nil {
 		return err
 	}
-	return r.many.run(sh, cmd, &r.one.office, q, func(ctx context.Context, be Backend, q *postadjudication.BulkRequest) error {
+	return r.many.run(sh, cmd, &r.one.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
 		return r.policy.forks(ctx, cmd, be, q)
 	})
 }

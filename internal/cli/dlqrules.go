@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -29,11 +30,11 @@ letter, and none more often than it says. It is one JSON object:
 }
 
 func rulesList(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the rules", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.Rules.List(ctx)
 				if err != nil {
 					return err
@@ -42,7 +43,7 @@ func rulesList(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -61,7 +62,7 @@ func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err err
 }
 
 func rulesTry(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: shell.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +70,7 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				trial, err := be.Rules.Try(ctx, rule)
 				if err != nil {
 					return err
@@ -83,19 +84,19 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
 // changeFlags are the flags of a change of a rule.
 type changeFlags struct {
-	office
+	backend.Flags
 	reason  string
 	version int64
 }
 
 func (r *changeFlags) bind(cmd *cobra.Command) {
-	r.bindActor(cmd.Flags())
+	r.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&r.reason, "reason", "", "why (required)")
 	cmd.Flags().Int64Var(&r.version, "if-version", 0, "only if this is the present version; 0: there is none")
 }
@@ -120,7 +121,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
 				set, err := be.Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return err
@@ -144,10 +145,10 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &r.office, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
 				was, err := be.Rules.Delete(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
-					return r.gone(err, "rule "+args[0])
+					return r.NotFound(err, "rule "+args[0])
 				}
 				if !sh.JSON {
 					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)

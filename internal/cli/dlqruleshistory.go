@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func rulesHistory(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
@@ -24,7 +25,7 @@ deleted and made again goes on with its versions.`,
 			if err := ruleName(cmd, args[0]); err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.Rules.History(ctx, args[0], after, limit)
 				if err != nil {
 					return err
@@ -36,7 +37,7 @@ deleted and made again goes on with its versions.`,
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	cmd.Flags().Int64Var(&after, "after", 0, "after this version")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many")
 	return cmd

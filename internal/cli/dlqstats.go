@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func dlqStats(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var letters letterFlags
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: shell.Exactly(),
@@ -27,7 +28,7 @@ func dlqStats(sh *shell.Shell) *cobra.Command {
 			if !cmd.Flags().Changed("standing") {
 				filter.Standing = "" // all are counted, by how they stand
 			}
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Stats(ctx, filter)
 				if err != nil {
 					return err
@@ -39,7 +40,7 @@ func dlqStats(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	letters.bind(cmd.Flags())
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -37,7 +38,7 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 			if err := w.check(cmd); err != nil {
 				return err
 			}
-			service, err := openToLook(cmd.Context(), sh, w.options)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, w.options)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/history"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -35,45 +37,26 @@ A key of a person (user:...) ends after 90 days, any other after 400, if nothing
 said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
 uses it is told its end. Rotating a key makes a successor, which opens beside it.
 
-With --server a server is asked, with the key of an admin in $` + KeyVariable + `; a key can't
+With --server a server is asked, with the key of an admin in $` + backend.KeyVariable + `; a key can't
 make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history(sh, postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
+	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
 }
 
-// ordered are the flags of every change of keys and policies.
-type ordered struct {
-	office
-	reason string
-}
-
-func (o *ordered) bind(cmd *cobra.Command) {
-	o.quiet = true
-	o.bindActor(cmd.Flags())
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why (required)")
-}
-
-func (o *ordered) check(cmd *cobra.Command) error {
-	if o.reason == "" || o.server == "" && o.actor == "" {
-		return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
-	}
-	return o.office.check(cmd)
-}
-
 func keysCreate(sh *shell.Shell) *cobra.Command {
-	var k ordered
+	var k backend.ChangeFlags
 	var principal, roles string
 	var platform bool
 	var end keyEnd
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make an access key, and show it this once", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			n := postadjudication.NewKey{Principal: principal, Reason: k.reason}
+			n := postadjudication.NewKey{Principal: principal, Reason: k.Reason}
 			if roles == "" && !platform {
 				return shell.Usage(cmd, errors.New("--roles is missing"))
 			}
@@ -95,7 +78,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			n.NeverExpires = end.never
-			return withBackend(sh, cmd, &k.office, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
 				made, err := be.Keys.Create(ctx, n)
 				if err != nil {
 					return err
@@ -104,13 +87,13 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
 	f := cmd.Flags()
 	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.BoolVar(&platform, "platform", false, "it opens asynqmon, which shows the queues of all tenants (not with --server: no tenant's admin gives it)")
-	k.local(f, own)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	local.BoolVar(&platform, "platform", false, "it opens asynqmon, which shows the queues of all tenants (not with --server: no tenant's admin gives it)")
+	k.BindLocal(f, local)
 	end.bind(f)
 	return cmd
 }
@@ -145,7 +128,7 @@ func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 }
 
 func keysRotate(sh *shell.Shell) *cobra.Command {
-	var k ordered
+	var k backend.ChangeFlags
 	var end keyEnd
 	cmd := &cobra.Command{
 		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: shell.Exactly("PREFIX"),
@@ -153,23 +136,23 @@ func keysRotate(sh *shell.Shell) *cobra.Command {
 the 12 characters behind rck_. Both open, until the old one ends or is revoked: keys list
 tells when it was used last.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
 			ends, err := end.check(cmd, time.Now())
 			if err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &k.office, func(ctx context.Context, be Backend) error {
-				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.reason})
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
+				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.Reason})
 				if err != nil {
-					return k.gone(err, "key "+args[0])
+					return k.NotFound(err, "key "+args[0])
 				}
 				return showMade(sh, made)
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
 	end.bind(cmd.Flags())
 	return cmd
 }
@@ -196,11 +179,11 @@ func until(k access.Key) string {
 }
 
 func keysList(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the access keys that a tenant has ever had", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.Keys.List(ctx)
 				if err != nil {
 					return err
@@ -208,11 +191,11 @@ func keysList(sh *shell.Shell) *cobra.Command {
 				if sh.JSON {
 					return sh.Answer(map[string]any{"keys": append([]access.Key{}, found...)})
 				}
-				return showKeys(sh.Screen(), o.whose(), found, time.Now())
+				return showKeys(sh.Screen(), o.TenantLabel(), found, time.Now())
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -242,19 +225,19 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 }
 
 func keysRevoke(sh *shell.Shell) *cobra.Command {
-	var k ordered
+	var k backend.ChangeFlags
 	cmd := &cobra.Command{
 		Use: "revoke PREFIX", Short: "Revoke an access key for good", Args: shell.Exactly("PREFIX"),
 		Long: `Revoke an access key for good, named by its prefix: the 12 characters behind rck_.
 Every server refuses it at most 2 seconds later.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &k.office, func(ctx context.Context, be Backend) error {
-				gone, err := be.Keys.Revoke(ctx, args[0], k.reason)
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
+				gone, err := be.Keys.Revoke(ctx, args[0], k.Reason)
 				if err != nil {
-					return k.gone(err, "key "+args[0])
+					return k.NotFound(err, "key "+args[0])
 				}
 				if sh.JSON {
 					return sh.Answer(gone)
@@ -265,6 +248,16 @@ Every server refuses it at most 2 seconds later.`,
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
+	return cmd
+}
+
+// access is about what access keys were refused.
+func accessCommand(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(history.Command(sh, postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
 	return cmd
 }

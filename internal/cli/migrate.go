@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -70,7 +71,7 @@ func (m migrated) show(s *screen.Screen) error {
 // triggersOff names the triggers of a current schema that are not in force. There are none of
 // an older schema, whose migration makes those that it lacks.
 func triggersOff(ctx context.Context, o app.Options) (off []string, err error) {
-	config, err := unguarded(&o)
+	config, err := backend.Unguarded(&o)
 	if err != nil {
 		return nil, err
 	}

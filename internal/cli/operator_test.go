@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -42,7 +42,7 @@ func (o *operator) dlq(role string, args ...string) said {
 	switch {
 	case o.server != "":
 		delete(env, app.DatabaseVariable) // nothing but the key opens anything
-		env[cli.KeyVariable] = o.tokens[role]
+		env[backend.KeyVariable] = o.tokens[role]
 		args = append(args, "--server", o.server)
 	default:
 		args = append(args, "--tenant", "acme")
@@ -372,12 +372,12 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
 	t.Parallel()
 	ask := func(key string, args ...string) said {
-		return execute(t.Context(), map[string]string{cli.KeyVariable: key}, strings.NewReader(""), append([]string{"dlq", "list"}, args...)...)
+		return execute(t.Context(), map[string]string{backend.KeyVariable: key}, strings.NewReader(""), append([]string{"dlq", "list"}, args...)...)
 	}
 	ask("", "--server", "ftp://x").wants(t, "scheme", 2, "--server")
 	ask("", "--server", "http://user:secret@x").wants(t, "password", 2, "--server")
 	ask("", "--server", "http://127.0.0.1:1/api/v1").wants(t, "path", 2, "--server")
-	ask("two words", "--server", "http://127.0.0.1:1").wants(t, "key", 2, cli.KeyVariable)
+	ask("two words", "--server", "http://127.0.0.1:1").wants(t, "key", 2, backend.KeyVariable)
 	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").wants(t, "both", 2, "--database is not for --server")
 	ask("", "--server", "http://127.0.0.1:1").wants(t, "down", 3, "127.0.0.1:1")
 	var shown atomic.Value
@@ -395,8 +395,8 @@ func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
 	defer stop()
 	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json").object(t)
 	here := []string{"--server", v["url"].(string)}
-	ask("", here...).wants(t, "no key", 1, "put it in $"+cli.KeyVariable)
-	ask("rck_aaaaaaaaaaaa_bbbb", here...).wants(t, "a key that is none", 1, "(key_invalid); it is the one in $"+cli.KeyVariable)
+	ask("", here...).wants(t, "no key", 1, "put it in $"+backend.KeyVariable)
+	ask("rck_aaaaaaaaaaaa_bbbb", here...).wants(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
 	ask(made["token"].(string), append(here, "--tenant", "other")...).wants(t, "another tenant", 1, "leave --tenant out")
 	ask(made["token"].(string), here...).wants(t, "its tenant", 0, "")
 	execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", anyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").wants(t, "actor", 2, "--actor is not for --server")

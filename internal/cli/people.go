@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -27,11 +28,11 @@ says so then.`,
 }
 
 func peopleShow(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "show", Short: "Tell how many it takes", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				now, err := be.People.Get(ctx)
 				if err != nil {
 					return err
@@ -40,12 +41,12 @@ func peopleShow(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
 func peopleSet(sh *shell.Shell) *cobra.Command {
-	var o ordered
+	var o backend.ChangeFlags
 	cmd := &cobra.Command{
 		Use: "set 1|2", Short: "Set how many it takes", Args: shell.Exactly("1 or 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,11 +54,11 @@ func peopleSet(sh *shell.Shell) *cobra.Command {
 			if err != nil || n < 1 || n > 2 {
 				return shell.Usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
 			}
-			if err := o.check(cmd); err != nil {
+			if err := o.Check(cmd); err != nil {
 				return err
 			}
-			return withBackend(sh, cmd, &o.office, func(ctx context.Context, be Backend) error {
-				now, err := be.People.Set(ctx, postadjudication.PeopleChange{People: n, Reason: o.reason})
+			return backend.With(sh, cmd, &o.Flags, func(ctx context.Context, be backend.Backend) error {
+				now, err := be.People.Set(ctx, postadjudication.PeopleChange{People: n, Reason: o.Reason})
 				if err != nil {
 					return err
 				}
@@ -65,7 +66,7 @@ func peopleSet(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	o.bind(cmd)
+	o.Bind(cmd)
 	return cmd
 }
 
@@ -83,13 +84,13 @@ func tellPeople(sh *shell.Shell, now postadjudication.People) error {
 }
 
 func peopleHistory(sh *shell.Shell) *cobra.Command {
-	var o office
+	var o backend.Flags
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the changes of it, from their receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBackend(sh, cmd, &o, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.People.History(ctx, after, limit)
 				if err != nil {
 					return err
@@ -112,7 +113,7 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	f.Int64Var(&after, "after", 0, "after this sequence number")
 	f.IntVar(&limit, "limit", 100, "at most this many")
 	return cmd

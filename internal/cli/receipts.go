@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -51,7 +52,7 @@ list that was cut, give its last sequence number to --after.`,
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			service, err := openToLook(cmd.Context(), sh, l.options)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, l.options)
 			if err != nil {
 				return err
 			}
@@ -102,7 +103,7 @@ func (l *listing) check(cmd *cobra.Command) error {
 func (l *listing) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
 	kase, run, err := l.resolve(ctx, service)
 	if err != nil {
-		return nil, false, missing(err, l.tenant, l.name())
+		return nil, false, shell.NotFound(err, l.tenant, l.name())
 	}
 	if l.currency, err = currencyOf(ctx, service, l.tenant, kase); err != nil {
 		return nil, false, err
@@ -127,7 +128,7 @@ func (l *listing) read(ctx context.Context, service *postadjudication.Service) (
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, missing(postadjudication.ErrNotFound, l.tenant, l.name())
+		return nil, false, shell.NotFound(postadjudication.ErrNotFound, l.tenant, l.name())
 	}
 	return found, false, nil
 }

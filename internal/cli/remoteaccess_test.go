@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -21,7 +21,7 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	first.wants(t, "the first", 0, "")
 	root := first.object(t)["token"].(string)
 	at := func(token string, args ...string) said {
-		return execute(t.Context(), map[string]string{cli.KeyVariable: token}, strings.NewReader(""), append(args, "--server", v["url"].(string))...)
+		return execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), append(args, "--server", v["url"].(string))...)
 	}
 	made := at(root, "keys", "create", "--principal", "user:ada", "--roles", "auditor", "--expires-in", "1h", "--reason", "on call", "--json")
 	made.wants(t, "create", 0, "")
@@ -59,7 +59,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	made.wants(t, "the first", 0, "")
 	token := made.object(t)["token"].(string)
 	at := func(args ...string) said {
-		return execute(t.Context(), map[string]string{cli.KeyVariable: token}, strings.NewReader(""), append(append([]string{"policy"}, args...), "--server", v["url"].(string))...)
+		return execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), append(append([]string{"policy"}, args...), "--server", v["url"].(string))...)
 	}
 	set := at("set", "--max-attempts", "5", "--non-retryable", "http.refused", "--reason", "they are slow", "--if-version", "0", "--json")
 	set.wants(t, "set", 0, "")
@@ -69,7 +69,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	at("set", "--max-attempts", "6", "--reason", "x", "--if-version", "0").wants(t, "an old version", 1, "version 1")
 	at("set", "--jitter", "2", "--reason", "x").wants(t, "jitter", 2, "jitter")
 	p.run("", "dlq", "fork", anyRun, "--server", v["url"].(string), "--reason", "x", "--jitter", "2").wants(t, "a fork's jitter", 1, "key")
-	execute(t.Context(), map[string]string{cli.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--force", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).wants(t, "the jitter of forks", 2, "jitter")
+	execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--force", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).wants(t, "the jitter of forks", 2, "jitter")
 	at("set", "--max-delay", "1h", "--reason", "x").wants(t, "a long delay", 0, "")
 	at("set", "--base-delay", "10m", "--reason", "x").wants(t, "a delay that fits what there is", 0, "")
 	at("set", "--family", "setlement", "--max-attempts", "4", "--reason", "x").wants(t, "a family that is none", 1, "no family")
@@ -119,7 +119,7 @@ func TestAKeyWhoseAnswerWasLostIsNamedForRevocation(t *testing.T) {
 func TestAKeyDoesNotTravelInTheClear(t *testing.T) {
 	t.Parallel()
 	ask := func(key string, args ...string) said {
-		return execute(t.Context(), map[string]string{cli.KeyVariable: key}, strings.NewReader(""), args...)
+		return execute(t.Context(), map[string]string{backend.KeyVariable: key}, strings.NewReader(""), args...)
 	}
 	const key = "rck_aaaaaaaaaaaa_bbbb"
 	for _, verb := range []string{"dlq list", "keys list", "policy list", "dlq retention"} {

@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -57,7 +54,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
-	root.AddCommand(demoCommand(sh), serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlqCommand(sh), brakeCommand(sh), policyCommand(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
+	root.AddCommand(demoCommand(sh), serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlqCommand(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 
@@ -70,52 +67,12 @@ func showVersion(sh *shell.Shell) error {
 	return err
 }
 
-// open opens a service that hands over and looks.
-func openService(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	return openAs(ctx, sh, o, (*app.Options).Service)
-}
-
-// look opens a service that only looks, also at a database whose triggers are not in force.
-func openToLook(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	service, err := openAs(ctx, sh, o, unguarded)
-	if err != nil {
-		return nil, err
+// selfDeclared lets the receipts of a command say that its actor is whoever typed the name. A
+// server's are those of its callers and of the program, and what is handed over names nobody.
+func selfDeclared(cmd *cobra.Command) {
+	switch cmd.Name() {
+	case "serve", "demo", "submit":
+		return
 	}
-	if err := warnOfTriggers(ctx, sh, service); err != nil {
-		return nil, errors.Join(err, service.Close())
-	}
-	return service, nil
-}
-
-// unguarded is for what only reads: what may have been changed can be read.
-func unguarded(o *app.Options) (postadjudication.Config, error) {
-	config, err := o.Look()
-	config.Unguarded = true
-	return config, err
-}
-
-// warnOfTriggers tells in one line of triggers that are not in force. It goes to standard
-// error, so that what is read stays as it is.
-func warnOfTriggers(ctx context.Context, sh *shell.Shell, service *postadjudication.Service) error {
-	off, err := service.TriggersOff(ctx)
-	if err == nil && len(off) > 0 {
-		sh.Note("warning: " + triggersWarning(off))
-	}
-	return err
-}
-
-// triggersWarning says what triggers that are not in force mean to who reads. The order of
-// the commands matters: migrate takes away the trace that they were off.
-func triggersWarning(off []string) string {
-	return shell.Plural(len(off), "trigger") + " not in force (" + strings.Join(off, ", ") +
-		"): evidence can be changed, and what is read here may have been. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
-}
-
-func openAs(ctx context.Context, sh *shell.Shell, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
-	o.FromEnvironment(sh.Getenv)
-	config, err := as(&o)
-	if err != nil {
-		return nil, err
-	}
-	return postadjudication.Open(ctx, config)
+	cmd.SetContext(postadjudication.WithCaller(cmd.Context(), postadjudication.Caller{SelfDeclared: true}))
 }

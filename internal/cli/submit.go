@@ -14,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/intake"
@@ -72,7 +73,7 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 				return err
 			}
 			defer from.Close() // only read from
-			service, err := openService(cmd.Context(), sh, o)
+			service, err := backend.Open(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}

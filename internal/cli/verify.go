@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -113,7 +114,7 @@ func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	if err != nil {
 		return err
 	}
-	service, err := openAs(ctx, sh, a.options, unguarded) // what may have been changed is what is looked for
+	service, err := backend.OpenAs(ctx, sh, a.options, backend.Unguarded) // what may have been changed is what is looked for
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 		l := listing{tenant: a.tenant, transaction: a.transaction, kase: a.kase}
 		kase, _, err := l.resolve(ctx, service)
 		if err != nil {
-			return nil, missing(err, a.tenant, l.name())
+			return nil, shell.NotFound(err, a.tenant, l.name())
 		}
 		if head, noted := expected[kase]; a.heads != "" {
 			if !noted {
@@ -216,7 +217,7 @@ func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Se
 		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // it was noted: that it is gone is a break
 			return postadjudication.NoAudit(), nil
 		}
-		return audit, missing(err, a.tenant, l.name())
+		return audit, shell.NotFound(err, a.tenant, l.name())
 	}
 	bar := &screen.Stages{}
 	if !sh.JSON {

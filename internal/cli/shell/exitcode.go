@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"syscall"
@@ -68,4 +69,12 @@ func unreachable(err error) bool {
 		return strings.HasPrefix(class, "08") || strings.HasPrefix(class, "28") || strings.HasPrefix(class, "57P") || class == "3D000" || class == "53300"
 	}
 	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "LOADING")
+}
+
+// NotFound says in a person's words that a tenant has no such thing.
+func NotFound(err error, tenant, what string) error {
+	if errors.Is(err, postadjudication.ErrNotFound) {
+		return WithCode(ExitFailed, fmt.Errorf("tenant %s has no %s", tenant, what))
+	}
+	return err
 }

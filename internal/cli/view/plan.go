@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"fmt"
@@ -14,16 +14,16 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// whatOf is the word for one item of a plan.
-func whatOf(b postadjudication.Bulk) string {
+// PlanItem is the word for one item of a plan.
+func PlanItem(b postadjudication.Bulk) string {
 	if b.Action == postadjudication.BulkFree {
 		return "case"
 	}
 	return "letter"
 }
 
-// moved is a sum that a plan states, in its currency where it has one.
-func moved(b postadjudication.Bulk, minor int64) string {
+// movedSum is a sum that a plan states, in its currency where it has one.
+func movedSum(b postadjudication.Bulk, minor int64) string {
 	if len(b.Money) == 1 {
 		for currency := range b.Money {
 			return settlement.Money{Minor: minor, Currency: currency}.String()
@@ -32,23 +32,24 @@ func moved(b postadjudication.Bulk, minor int64) string {
 	return fmt.Sprintf("%d in minor units", minor)
 }
 
-func showBulk(s *screen.Screen, b postadjudication.Bulk) {
+// Plan writes a plan, and how far it has got.
+func Plan(s *screen.Screen, b postadjudication.Bulk) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
-		{whatOf(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Sums(b.Money)},
+		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Sums(b.Money)},
 	}
 	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
-		cells := policyCells(p)
+		cells := PolicyCells(p)
 		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
 	}
 	if b.Asked.Where != "" {
-		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + left(int(b.Undecided))})
+		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
 	}
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
 	if f := b.Asked.Finding; f != nil {
-		found := fmt.Sprintf("%s, %s moved, %s", f.Class, moved(b, f.Moved), f.Reference)
+		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f.Moved), f.Reference)
 		if f.Lookup {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
@@ -81,7 +82,8 @@ func showBulk(s *screen.Screen, b postadjudication.Bulk) {
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"hash", b.Hash}))
 }
 
-func showBulks(s *screen.Screen, page postadjudication.BulkPage) error {
+// Plans writes a list of plans.
+func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
 	if len(page.Bulks) == 0 {
 		s.Text("No plans.")
 		return s.Err()
@@ -97,7 +99,8 @@ func showBulks(s *screen.Screen, page postadjudication.BulkPage) error {
 	return s.Err()
 }
 
-func showBulkItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
+// PlanItems writes the letters of a plan, and what became of each.
+func PlanItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 	if len(page.Items) == 0 {
 		s.Text("No such letters.")
 		return s.Err()
@@ -127,4 +130,12 @@ func showBulkItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
 		s.Text("There are more: --after %s", page.Next)
 	}
 	return s.Err()
+}
+
+// LeftOut tells of letters that a condition could not be told of.
+func LeftOut(undecided int) string {
+	if undecided == 0 {
+		return ""
+	}
+	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be told of them."
 }

@@ -1,16 +1,18 @@
-package cli
+package policy
 
 import (
 	"context"
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func policyReset(sh *shell.Shell) *cobra.Command {
-	var o ordered
+func reset(sh *shell.Shell) *cobra.Command {
+	var o backend.ChangeFlags
 	var family string
 	var ifVersion int64
 	cmd := &cobra.Command{
@@ -18,14 +20,14 @@ func policyReset(sh *shell.Shell) *cobra.Command {
 		Long: `Let a family's new runs have the policy again that is configured, as before anybody set
 one: a change like any other, with its version and its receipt.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(cmd); err != nil {
+			if err := o.Check(cmd); err != nil {
 				return err
 			}
-			q := postadjudication.PolicyReset{Family: family, Reason: o.reason}
+			q := postadjudication.PolicyReset{Family: family, Reason: o.Reason}
 			if cmd.Flags().Changed("if-version") {
 				q.IfVersion = &ifVersion
 			}
-			return withBackend(sh, cmd, &o.office, func(ctx context.Context, be Backend) error {
+			return backend.With(sh, cmd, &o.Flags, func(ctx context.Context, be backend.Backend) error {
 				now, err := be.Policies.Reset(ctx, q)
 				if err != nil {
 					return err
@@ -33,11 +35,11 @@ one: a change like any other, with its version and its receipt.`,
 				if sh.JSON {
 					return sh.Answer(now)
 				}
-				return showPolicies(sh.Screen(), []postadjudication.FamilyPolicy{now})
+				return view.Policies(sh.Screen(), []postadjudication.FamilyPolicy{now})
 			})
 		},
 	}
-	o.bind(cmd)
+	o.Bind(cmd)
 	familyFlag(cmd.Flags(), &family)
 	cmd.Flags().Int64Var(&ifVersion, "if-version", 0, "only if this is the present version")
 	return cmd

@@ -1,4 +1,4 @@
-package cli
+package backend
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 )
 
 // openRemote returns the backend that asks a server.
-func openRemote(sh *shell.Shell, o *office) (Backend, error) {
+func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	to, err := client.New(client.Config{
-		URL: o.server, Key: sh.Getenv(KeyVariable), Tenant: o.tenant,
+		URL: o.Server, Key: sh.Getenv(KeyVariable), Tenant: o.Tenant,
 		Insecure: o.insecure, ProxyFromEnvironment: app.ProxyAsked(sh.Getenv), WrapError: remoteError,
 	})
 	var insecure *client.InsecureError

@@ -1,4 +1,4 @@
-package cli
+package backend
 
 import (
 	"context"
@@ -24,22 +24,22 @@ type local struct {
 
 // openLocal opens the service. An escrow service is only asked what became of money, and
 // only when the environment names one.
-func openLocal(ctx context.Context, sh *shell.Shell, o *office) (Backend, error) {
+func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) {
 	o.FromEnvironment(sh.Getenv)
 	if err := o.CheckKnowledge(); err != nil {
 		return Backend{}, err
 	}
 	as := o.Look
-	if o.rings() {
+	if o.needsRedis() {
 		as = o.Service
 	}
 	config, err := as()
 	if err != nil {
 		return Backend{}, err
 	}
-	config.Unguarded = !o.acts
+	config.Unguarded = !o.Acts
 	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
-	l := &local{tenant: o.tenant, actor: o.actor}
+	l := &local{tenant: o.Tenant, actor: o.Actor}
 	if o.EscrowURL != "" {
 		if l.escrow, err = o.OpenEscrow(); err != nil {
 			return Backend{}, err
@@ -50,7 +50,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *office) (Backend, error)
 		l.closeEscrow()
 		return Backend{}, err
 	}
-	if !o.acts {
+	if !o.Acts {
 		if err := warnOfTriggers(ctx, sh, l.service); err != nil {
 			return Backend{}, errors.Join(err, l.Close())
 		}
