@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/internal/cli/dlq"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -54,7 +55,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
-	root.AddCommand(demoCommand(sh), serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlqCommand(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
+	root.AddCommand(demoCommand(sh), serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 

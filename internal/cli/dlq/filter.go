@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ type letterFlags struct {
 	standing, class, outcome, since, until string
 	attempts, amounts, replays             [2]string // least, most
 	held, eligible, review, days           string
-	own                                    *pflag.FlagSet
+	defined                                *pflag.FlagSet
 	queueFlag                              string // queue, unless the command has another use for that
 	filter                                 postadjudication.LetterFilter
 }
@@ -30,7 +30,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, but ...string) {
 			to.AddFlag(one)
 		}
 	})
-	if l.own = f; l.queueFlag == "" {
+	if l.defined = f; l.queueFlag == "" {
 		l.queueFlag = "queue"
 	}
 	f.StringVar(&l.standing, "standing", "open", "open, forked, reconciled or superseded; empty for all")
@@ -92,7 +92,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 	} {
 		errs = append(errs, number("--min-"+r.name, r.text[0], r.least), number("--max-"+r.name, r.text[1], r.most))
 	}
-	l.own.VisitAll(func(f *pflag.Flag) {
+	l.defined.VisitAll(func(f *pflag.Flag) {
 		if said := f.Value.String(); f.Changed && f.Name != "standing" && (said == "" || said == "0s") {
 			errs = append(errs, errors.New("--"+f.Name+" says nothing; leave it out"))
 		}
@@ -109,7 +109,7 @@ func (l *letterFlags) agedDays(to *postadjudication.Span) error {
 	switch err := number("--older-than-days", l.days, &days); {
 	case err != nil || days == nil:
 		return err
-	case l.own.Changed("older-than"):
+	case l.defined.Changed("older-than"):
 		return errors.New("--older-than-days and --older-than exclude each other")
 	case *days == 0:
 		return errors.New("--older-than-days says nothing; leave it out")

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -12,27 +12,27 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqHold(sh *shell.Shell) *cobra.Command {
-	return onDesk(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
+func hold(sh *shell.Shell) *cobra.Command {
+	return annotation(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
-		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
-func dlqRelease(sh *shell.Shell) *cobra.Command {
-	return onDesk(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
-		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
+func release(sh *shell.Shell) *cobra.Command {
+	return annotation(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
 
-func dlqMark(sh *shell.Shell) *cobra.Command {
+func mark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
 	q := postadjudication.MarkRequest{}
-	cmd := onDesk(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
+	cmd := annotation(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
-		func(ctx context.Context, be backend.Backend, l *onLetter) (postadjudication.Desk, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
@@ -51,10 +51,10 @@ people and rules; they open no gate.`,
 	return cmd
 }
 
-// onDesk is a command that says something of one letter, and shows what is said of it
+// annotation is a command that says something of one letter, and shows what is said of it
 // then.
-func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *onLetter) (postadjudication.Desk, error)) *cobra.Command {
-	var l onLetter
+func annotation(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *letterCommand) (postadjudication.Desk, error)) *cobra.Command {
+	var l letterCommand
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,7 +66,7 @@ func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, 
 				if sh.JSON {
 					return sh.Answer(desk)
 				}
-				return showDesk(sh.Screen(), desk)
+				return showAnnotation(sh.Screen(), desk)
 			})
 		},
 	}
@@ -74,7 +74,7 @@ func onDesk(sh *shell.Shell, use, short, long string, act func(context.Context, 
 	return cmd
 }
 
-func showDesk(s *screen.Screen, d postadjudication.Desk) error {
+func showAnnotation(s *screen.Screen, d postadjudication.Desk) error {
 	held := "held by nobody"
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"

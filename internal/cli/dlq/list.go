@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // mostLetters is how many letters one call lists.
 const mostLetters = 1000
 
-func dlqList(sh *shell.Shell) *cobra.Command {
+func list(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var sort, after, where string
 	var letters letterFlags

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqExport(sh *shell.Shell) *cobra.Command {
+func export(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
 	var format, where string

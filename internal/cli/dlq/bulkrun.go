@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -25,7 +25,7 @@ const (
 func bulkRun(sh *shell.Shell) *cobra.Command {
 	var hash, incident, reason string
 	var yes, detach bool
-	cmd := onBulk(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, "run PLAN", "Let a plan run that you have looked at", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -90,12 +90,12 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	if err := backend.AnswerPlan(sh, o, b); err != nil {
 		return err
 	}
-	return leftUndone(o, b)
+	return undoneError(o, b)
 }
 
-// leftUndone is what a plan that stands still has not done: whoever goes on when this
+// undoneError is what a plan that stands still has not done: whoever goes on when this
 // command succeeds must not find letters that nobody has tried.
-func leftUndone(o *backend.Flags, b postadjudication.Bulk) error {
+func undoneError(o *backend.Flags, b postadjudication.Bulk) error {
 	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 	switch p := b.Progress; {
 	case b.State == postadjudication.BulkRunning: // it goes on
@@ -125,14 +125,14 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 		select {
 		case <-ctx.Done():
 			err := errors.Join(ctx.Err(), bar.End())
-			sh.Note(goesOn(o, b.ID))
+			sh.Note(howToFollow(o, b.ID))
 			return b, err
 		case <-tick.C:
 		}
 		now, err := be.Bulk.Get(ctx, b.ID)
 		if err != nil {
 			err = errors.Join(err, bar.End())
-			sh.Note(goesOn(o, b.ID))
+			sh.Note(howToFollow(o, b.ID))
 			return b, err
 		}
 		b = now
@@ -140,7 +140,7 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	return b, bar.End()
 }
 
-func goesOn(o *backend.Flags, id uuid.UUID) string {
+func howToFollow(o *backend.Flags, id uuid.UUID) string {
 	return fmt.Sprintf("the plan goes on without you; to see how far it is, or to end it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
 		id, o.RepeatFlags(false), id, o.RepeatFlags(true))
 }

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 
 // retryFlags are the flags of a retry: of one job, or of many letters.
 type retryFlags struct {
-	one    onLetter
-	many   many
+	letter letterCommand
+	batch  batchFlags
 	policy retryLimit
 	force  bool
 }
 
-func dlqRetry(sh *shell.Shell) *cobra.Command {
+func retry(sh *shell.Shell) *cobra.Command {
 	var r retryFlags
 	cmd := &cobra.Command{
 		Use: "retry [RUN]", Short: "Try a job again by any of its run ids, or many letters at once",
@@ -35,14 +35,14 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return retryMany(sh, cmd, &r)
+				return retryBatch(sh, cmd, &r)
 			}
 			return retryOne(sh, cmd, &r, args[0])
 		},
 	}
-	r.one.bind(cmd)
+	r.letter.bind(cmd)
 	f := cmd.Flags()
-	r.many.bind(cmd)
+	r.batch.bind(cmd)
 	f.IntVar(&r.policy.attempts, "max-retries", 0, "attempts in all of each new run (0: as the letter's); of many, all of one family, whose policy it changes")
 	forceFlag(cmd, &r.force)
 	return cmd
@@ -50,11 +50,11 @@ whose death, say that it is not worth while; it opens no gate that keeps money.`
 
 // retryOne tries one job again. What selects letters is not for it.
 func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) error {
-	if err := r.many.notForOne(cmd); err != nil {
+	if err := r.batch.notForOne(cmd); err != nil {
 		return err
 	}
-	return withLetter(sh, cmd, &r.one, run, func(ctx context.Context, be backend.Backend) error {
-		made, err := r.again(ctx, cmd, be)
+	return withLetter(sh, cmd, &r.letter, run, func(ctx context.Context, be backend.Backend) error {
+		made, err := r.fork(ctx, cmd, be)
 		if err != nil {
 			return err
 		}
@@ -77,14 +77,14 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 	})
 }
 
-// again forks the newest run of a job, unless it is marked; with other attempts, when
+// fork forks the newest run of a job, unless it is marked; with other attempts, when
 // they are given.
-func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be backend.Backend) (api.Forked, error) {
+func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Backend) (api.Forked, error) {
 	other := cmd.Flags().Changed("max-retries")
 	if other && r.policy.attempts < 1 {
 		return api.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
-	now, err := be.Cases.Run(ctx, r.one.run)
+	now, err := be.Cases.Run(ctx, r.letter.run)
 	if n := len(now.Forks); n > 0 && err == nil {
 		now, err = be.Cases.Run(ctx, now.Forks[n-1])
 	}
@@ -95,26 +95,26 @@ func (r *retryFlags) again(ctx context.Context, cmd *cobra.Command, be backend.B
 		return api.Forked{}, err
 	}
 	if !other {
-		return be.DeadLetters.Retry(ctx, r.one.run, r.one.reason)
+		return be.DeadLetters.Retry(ctx, r.letter.run, r.letter.reason)
 	}
 	changed := now.Policy
 	changed.MaxRetryAttempts = r.policy.attempts
 	if err := policy.Check(cmd, changed); err != nil {
 		return api.Forked{}, err
 	}
-	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.one.reason, Policy: &changed})
+	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.letter.reason, Policy: &changed})
 }
 
-// retryMany tries the letters that are selected again.
-func retryMany(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
-	q, err := r.many.ask(cmd, postadjudication.BulkFork, r.one.reason)
+// retryBatch tries the letters that are selected again.
+func retryBatch(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
+	q, err := r.batch.ask(cmd, postadjudication.BulkFork, r.letter.reason)
 	if err == nil {
-		err = r.many.worthWhile(cmd, &q, r.force)
+		err = r.batch.worthWhile(cmd, &q, r.force)
 	}
 	if err != nil {
 		return err
 	}
-	return r.many.run(sh, cmd, &r.one.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
+	return r.batch.run(sh, cmd, &r.letter.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
 		return r.policy.forks(ctx, cmd, be, q)
 	})
 }

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// planned are the flags of a purge: those that select letters, and those with which they
+// purgePlanFlags are the flags of a purge: those that select letters, and those with which they
 // go by a plan.
-type planned struct {
+type purgePlanFlags struct {
 	bulkFlags
 	detach bool
 	flags  *pflag.FlagSet // those that make it a plan
 }
 
-func (p *planned) bind(to *pflag.FlagSet) {
+func (p *purgePlanFlags) bind(to *pflag.FlagSet) {
 	p.letterFlags.bind(to)
 	p.flags = pflag.NewFlagSet("plan", pflag.ContinueOnError)
 	whereFlag(p.flags, &p.q.Where)
@@ -32,14 +32,14 @@ func (p *planned) bind(to *pflag.FlagSet) {
 }
 
 // wanted reports whether the letters are to go by a plan.
-func (p *planned) wanted() (is bool) {
+func (p *purgePlanFlags) wanted() (is bool) {
 	p.flags.VisitAll(func(f *pflag.Flag) { is = is || f.Changed })
 	return is
 }
 
 // purgeByPlan removes letters by a plan, once that is confirmed. A dry run leaves the plan,
 // which nobody has started.
-func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removal, p *planned) error {
+func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgePlanFlags) error {
 	if cmd.Flags().Changed("archive") {
 		return shell.Usage(cmd, errors.New("--archive is not for a plan: the server that works on it has its own"))
 	}

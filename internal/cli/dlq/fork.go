@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func dlqFork(sh *shell.Shell) *cobra.Command {
-	l, p, m, queue, force := &onLetter{}, &policy.Flags{}, &many{}, "", false
+func fork(sh *shell.Shell) *cobra.Command {
+	l, p, m, queue, force := &letterCommand{}, &policy.Flags{}, &batchFlags{}, "", false
 	m.queueFlag = "from-queue"
 	cmd := &cobra.Command{
 		Use: "fork [RUN]", Short: "Try an open dead letter again, with a fresh budget, or many at once", Args: shell.AtMostOne,
@@ -29,7 +29,7 @@ another try, as one plan: you see it first. A policy is then that of the family'
 runs with what is given here changed; letters of several families need --family.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return forkMany(sh, cmd, l, p, m, queue, force)
+				return forkBatch(sh, cmd, l, p, m, queue, force)
 			}
 			if err := m.notForOne(cmd); err != nil {
 				return err
@@ -71,8 +71,8 @@ runs with what is given here changed; letters of several families need --family.
 	return cmd
 }
 
-// forkMany forks the letters that are selected.
-func forkMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, p *policy.Flags, m *many, queue string, force bool) error {
+// forkBatch forks the letters that are selected.
+func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string, force bool) error {
 	q, err := m.ask(cmd, postadjudication.BulkFork, l.reason)
 	if err == nil {
 		err = m.worthWhile(cmd, &q, force)

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqRules(sh *shell.Shell) *cobra.Command {
+func rules(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: shell.UnknownCommand,
 		Long: `Look at the rules of automatic replay, try and change them. There is none unless

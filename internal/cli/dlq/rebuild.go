@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type rebuiltTenant struct {
 	postadjudication.Rebuilt
 }
 
-func dlqRebuild(sh *shell.Shell) *cobra.Command {
+func rebuild(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant, actor, reason string
 	var all bool
@@ -53,7 +53,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 					return err
 				}
 			}
-			return rebuild(cmd.Context(), sh, service, tenants, actor, reason)
+			return rebuildTenants(cmd.Context(), sh, service, tenants, actor, reason)
 		},
 	}
 	f := cmd.Flags()
@@ -65,7 +65,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 	return cmd
 }
 
-func rebuild(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, tenants []string, actor, reason string) error {
+func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, tenants []string, actor, reason string) error {
 	out := rebuilt{Tenants: []rebuiltTenant{}}
 	for _, tenant := range tenants {
 		bar := &screen.Progress{}

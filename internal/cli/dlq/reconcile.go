@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -36,9 +36,9 @@ the workers do.
 Without RUN the escrow service is asked (--lookup) about all letters that a filter
 selects (or --all), as one plan: you see it first. A finding is about one letter.`
 
-func dlqReconcile(sh *shell.Shell) *cobra.Command {
-	var l onLetter
-	var m many
+func reconcile(sh *shell.Shell) *cobra.Command {
+	var l letterCommand
+	var m batchFlags
 	var finding, reference string
 	var moved int64
 	var lookup, outstanding bool
@@ -47,7 +47,7 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 		Long: reconcileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return lookupMany(sh, cmd, &l, &m, lookup)
+				return lookupBatch(sh, cmd, &l, &m, lookup)
 			}
 			if err := m.notForOne(cmd); err != nil {
 				return err
@@ -65,7 +65,7 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 				if lookup {
 					kase, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
-					kase, err = reconcile(ctx, sh, cmd, be, l.run, postadjudication.Finding{
+					kase, err = recordFinding(ctx, sh, cmd, be, l.run, postadjudication.Finding{
 						Reason: l.reason, Class: postadjudication.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
@@ -102,7 +102,7 @@ func dlqReconcile(sh *shell.Shell) *cobra.Command {
 }
 
 // asksOnly refuses what does not go with a question to the escrow service.
-func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
+func (l *letterCommand) asksOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
 		return shell.Usage(cmd, errors.New("--lookup asks the escrow service: it excludes --finding, --moved, --reference, --call-outstanding and --reason"))
@@ -113,10 +113,10 @@ func (l *onLetter) asksOnly(cmd *cobra.Command, found bool) error {
 	return nil
 }
 
-// reconcile records a finding. A person is asked before it is of another amount than
+// recordFinding records a finding. A person is asked before it is of another amount than
 // was left to be moved: it can't be taken back, and more than the escrow has left is a
 // breach.
-func reconcile(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
 	kase, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *postadjudication.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
@@ -140,8 +140,8 @@ func reconcile(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be back
 	return be.DeadLetters.Reconcile(ctx, run, f)
 }
 
-// lookupMany asks the escrow service about the letters that are selected.
-func lookupMany(sh *shell.Shell, cmd *cobra.Command, l *onLetter, m *many, lookup bool) error {
+// lookupBatch asks the escrow service about the letters that are selected.
+func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batchFlags, lookup bool) error {
 	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
 		if cmd.Flags().Changed(name) {
 			return shell.Usage(cmd, errors.New("--"+name+" is of one letter: RUN is missing"))

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func dlqCommand(sh *shell.Shell) *cobra.Command {
+// Command is the group of commands about dead letters.
+func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dlq", Short: "Look at dead letters, try them again, keep or remove them, record what became of their money", Args: shell.UnknownCommand,
 		Long: `Look at dead letters, try them again, keep or remove them, and record what became of
@@ -25,25 +26,25 @@ whose name something is done, so that --tenant and --actor are left out. A serve
 loopback with the escrow service for demonstrations asks for no key, but for --tenant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(dlqList(sh), dlqInspect(sh), dlqAnalyze(sh), dlqStats(sh), dlqExport(sh), dlqFork(sh), dlqRetry(sh), dlqReconcile(sh), dlqHold(sh), dlqRelease(sh), dlqMark(sh),
-		dlqPurge(sh), dlqClear(sh), dlqBulk(sh), dlqRules(sh), dlqRetention(sh), dlqRebuild(sh))
+	cmd.AddCommand(list(sh), inspect(sh), analyze(sh), stats(sh), export(sh), fork(sh), retry(sh), reconcile(sh), hold(sh), release(sh), mark(sh),
+		purge(sh), clearFamily(sh), bulk(sh), rules(sh), retention(sh), rebuild(sh))
 	return cmd
 }
 
-// onLetter are the flags of every action on one letter.
-type onLetter struct {
+// letterCommand are the flags of every action on one letter.
+type letterCommand struct {
 	backend.Flags
 	reason string
 	run    receipts.RunID
 }
 
-func (l *onLetter) bind(cmd *cobra.Command) {
+func (l *letterCommand) bind(cmd *cobra.Command) {
 	l.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&l.reason, "reason", "", "why (required)")
 }
 
 // check reads the run, and refuses flags that are missing.
-func (l *onLetter) check(cmd *cobra.Command, run string) (err error) {
+func (l *letterCommand) check(cmd *cobra.Command, run string) (err error) {
 	if l.run, err = receipts.ParseRunID(run); err != nil {
 		return shell.Usage(cmd, errors.New("RUN is no run id: "+run))
 	}
@@ -51,7 +52,7 @@ func (l *onLetter) check(cmd *cobra.Command, run string) (err error) {
 }
 
 // withLetter is withBackend for an action on one letter.
-func withLetter(sh *shell.Shell, cmd *cobra.Command, l *onLetter, run string, work func(context.Context, backend.Backend) error) error {
+func withLetter(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, run string, work func(context.Context, backend.Backend) error) error {
 	if err := l.check(cmd, run); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqStats(sh *shell.Shell) *cobra.Command {
+func stats(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
 	cmd := &cobra.Command{

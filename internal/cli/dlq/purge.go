@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// removal are the flags of commands that remove letters.
-type removal struct {
+// removalFlags are the flags of commands that remove letters.
+type removalFlags struct {
 	backend.Flags
 	reason, confirm string
 	yes, dry        bool
 }
 
-func (r *removal) bind(f *pflag.FlagSet, confirm string) {
+func (r *removalFlags) bind(f *pflag.FlagSet, confirm string) {
 	r.BindActor(f)
 	archive := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r.BindArchive(archive)
@@ -33,7 +33,7 @@ func (r *removal) bind(f *pflag.FlagSet, confirm string) {
 }
 
 // check refuses what is missing. To look at what would be removed takes no reason.
-func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
+func (r *removalFlags) check(sh *shell.Shell, cmd *cobra.Command) error {
 	if r.dry {
 		r.Acts = false
 		if r.yes || r.confirm != "" {
@@ -47,16 +47,16 @@ func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
 	return sh.NeedTerminal(cmd, r.yes || r.confirm != "")
 }
 
-// removing letters: to plan it, and to do it when that is confirmed by a word.
+// remover is how letters are removed: planned, and done when that is confirmed by a word.
 type remover struct {
 	plan func(context.Context, backend.Backend) (postadjudication.PurgePlan, error)
 	word func(postadjudication.PurgePlan) string
 	do   func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error)
 }
 
-func dlqPurge(sh *shell.Shell) *cobra.Command {
-	var r removal
-	var p planned
+func purge(sh *shell.Shell) *cobra.Command {
+	var r removalFlags
+	var p purgePlanFlags
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: shell.Exactly(),
 		Long: `Remove the open dead letters that a filter selects, once you have seen how many they
@@ -95,8 +95,8 @@ and puts them into the --archive that is named here.`,
 	return cmd
 }
 
-func dlqClear(sh *shell.Shell) *cobra.Command {
-	var r removal
+func clearFamily(sh *shell.Shell) *cobra.Command {
+	var r removalFlags
 	var family string
 	cmd := &cobra.Command{
 		Use: "clear", Short: "Remove all open dead letters of a family", Args: shell.Exactly(),
@@ -126,7 +126,7 @@ reservations and receipts stay.`,
 }
 
 // remove removes letters once that is confirmed, or says what would be removed.
-func remove(sh *shell.Shell, cmd *cobra.Command, r *removal, do remover) error {
+func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) error {
 	if err := r.check(sh, cmd); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func remove(sh *shell.Shell, cmd *cobra.Command, r *removal, do remover) error {
 			if r.dry {
 				return showPlan(sh, would)
 			}
-			if err := sh.Confirm(ctx, wouldGo(would), r.yes); err != nil {
+			if err := sh.Confirm(ctx, wouldRemove(would), r.yes); err != nil {
 				return err
 			}
 			word = do.word(would)
@@ -164,11 +164,11 @@ func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
 		return sh.Answer(p)
 	}
 	out := sh.Screen()
-	out.Text("%s Nothing was changed.", wouldGo(p))
+	out.Text("%s Nothing was changed.", wouldRemove(p))
 	return out.Err()
 }
 
-func wouldGo(p postadjudication.PurgePlan) string {
+func wouldRemove(p postadjudication.PurgePlan) string {
 	return fmt.Sprintf("%s would be removed, for which %s stays reserved; %d held and %d of unknown money would be passed by.",
 		shell.Plural(p.Letters, "letter"), shell.Sums(p.Money), p.Held, p.Unknown)
 }

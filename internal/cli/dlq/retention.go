@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqRetention(sh *shell.Shell) *cobra.Command {
+func retention(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "retention", Short: "Tell how long dead letters are kept", Args: shell.Exactly(),

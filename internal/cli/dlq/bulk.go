@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func dlqBulk(sh *shell.Shell) *cobra.Command {
+func bulk(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bulk", Short: "Do one thing with many dead letters: plan it, look at the plan, let it run", Args: shell.UnknownCommand,
 		Long: `Do one thing with many dead letters. "plan" stores which letters are meant and says how
@@ -79,8 +79,8 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// onBulk is a command about one plan.
-func onBulk(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
+// planCommand is a command about one plan.
+func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: shell.Exactly("PLAN"),
@@ -117,7 +117,7 @@ func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Com
 // bulkChange is a command that changes whether a plan runs.
 func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
 	var reason string
-	cmd := onBulk(sh, verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := change(be.Bulk, ctx, id, reason)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, c
 }
 
 func bulkShow(sh *shell.Shell) *cobra.Command {
-	return onBulk(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	return planCommand(sh, "show PLAN", "Tell of a plan, and how far it has got", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func bulkShow(sh *shell.Shell) *cobra.Command {
 func bulkItems(sh *shell.Shell) *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := onBulk(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, "items PLAN", "List the letters of a plan, and what became of each", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// many are the flags of a command that does what it does with many letters, too: as one
+// batchFlags are the flags of a command that does what it does with many letters, too: as one
 // plan, which is shown before it runs.
-type many struct {
+type batchFlags struct {
 	bulkFlags
 	yes, detach bool
 	eligible    bool           // letters were left out that are not worth another try, unasked
@@ -23,8 +23,8 @@ type many struct {
 }
 
 // bind defines the flags, but for some that mean something else to the command.
-func (m *many) bind(cmd *cobra.Command, but ...string) {
-	m.flags = pflag.NewFlagSet("many", pflag.ContinueOnError)
+func (m *batchFlags) bind(cmd *cobra.Command, but ...string) {
+	m.flags = pflag.NewFlagSet("batch", pflag.ContinueOnError)
 	m.bulkFlags.bind(m.flags, but...)
 	detachFlag(m.flags, &m.detach)
 	cmd.Flags().AddFlagSet(m.flags)
@@ -32,7 +32,7 @@ func (m *many) bind(cmd *cobra.Command, but ...string) {
 }
 
 // notForOne refuses, beside the name of one letter, what says which of many are meant.
-func (m *many) notForOne(cmd *cobra.Command) (err error) {
+func (m *batchFlags) notForOne(cmd *cobra.Command) (err error) {
 	m.flags.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && err == nil {
 			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: that is for many letters"))
@@ -42,7 +42,7 @@ func (m *many) notForOne(cmd *cobra.Command) (err error) {
 }
 
 // ask is the request of the flags. It must say which letters are meant.
-func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
+func (m *batchFlags) ask(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
 	q, err := m.request(cmd, reason)
 	q.Action = action
 	if err == nil && !q.All && !m.selects(q.Filter) {
@@ -53,7 +53,7 @@ func (m *many) ask(cmd *cobra.Command, action postadjudication.BulkAction, reaso
 
 // worthWhile leaves out letters of which it is said that trying them again is not worth
 // while, unless that is forced or asked about.
-func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
+func (m *batchFlags) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
 	switch said := q.Filter.Reprocess; {
 	case force && said != nil:
 		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
@@ -67,7 +67,7 @@ func (m *many) worthWhile(cmd *cobra.Command, q *postadjudication.BulkRequest, f
 
 // run makes a plan, shows it, and lets it run when a person says so. complete adds to the
 // request what takes a backend to know.
-func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q postadjudication.BulkRequest, complete func(context.Context, backend.Backend, *postadjudication.BulkRequest) error) error {
+func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q postadjudication.BulkRequest, complete func(context.Context, backend.Backend, *postadjudication.BulkRequest) error) error {
 	if err := sh.NeedTerminal(cmd, m.yes); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (m *many) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q post
 // that it could do: that is well only when there are no such letters.
 func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
-		return cmp.Or(backend.AnswerPlan(sh, o, plan), leftUndone(o, plan))
+		return cmp.Or(backend.AnswerPlan(sh, o, plan), undoneError(o, plan))
 	}
 	if plan.People > 1 {
 		return &postadjudication.SecondPersonError{Plan: plan}

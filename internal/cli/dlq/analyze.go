@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type analysis struct {
 	all                 bool
 }
 
-func dlqAnalyze(sh *shell.Shell) *cobra.Command {
+func analyze(sh *shell.Shell) *cobra.Command {
 	var a analysis
 	cmd := &cobra.Command{
 		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: shell.Exactly(),

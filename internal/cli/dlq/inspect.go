@@ -1,4 +1,4 @@
-package cli
+package dlq
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func dlqInspect(sh *shell.Shell) *cobra.Command {
+func inspect(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: shell.Exactly("RUN"),
