@@ -40,6 +40,7 @@ var arrows = map[string][]string{
 	"internal/cli/history":        {"internal/cli/backend", "internal/cli/screen", "internal/cli/shell", "postadjudication"},
 	"internal/cli/policy":         {"internal/cli/backend", "internal/cli/shell", "internal/cli/view", "postadjudication", "retrypolicy"},
 	"internal/cli/dlq":            {"internal/cli/backend", "internal/cli/history", "internal/cli/policy", "internal/cli/screen", "internal/cli/shell", "internal/cli/view", "internal/app", "internal/api", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
+	"internal/cli/clitest":        {"internal/cli", "internal/app", "internal/testkit"},
 	"internal/client":             {"postadjudication", "receipts", "retrypolicy", "internal/access", "internal/api"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},

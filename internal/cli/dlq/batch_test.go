@@ -1,4 +1,4 @@
-package cli_test
+package dlq_test
 
 import (
 	"context"
@@ -7,20 +7,21 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // letters hands over so many settlements that the escrow service refuses once, or as
 // often as said, and gives the runs of their letters.
 func (o *operator) refusals(n int, simulate string) (runs []string) {
-	o.t.Helper()
+	o.T.Helper()
 	var in strings.Builder
 	ids := strings.Split("1 2 3 4 5 6 7 8 9", " ")[:n]
 	for _, id := range ids {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+id, "sub_1", "sub_"+id, "adj_1", "adj_"+id, "esc_1", "esc_"+id, `"minor":12500`, `"minor":`+id+`00`,
-			`{"transaction`, `{"simulate":`+simulate+`,"transaction`).Replace(line))
+			`{"transaction`, `{"simulate":`+simulate+`,"transaction`).Replace(clitest.Line))
 	}
-	o.run(in.String(), "submit", "-").wants(o.t, "submit", 0, "")
+	o.Run(in.String(), "submit", "-").Wants(o.T, "submit", 0, "")
 	for _, id := range ids {
 		runs = append(runs, o.letter("txr_"+id))
 	}
@@ -32,20 +33,20 @@ func bothWays(t *testing.T, test func(t *testing.T, o *operator)) {
 	for _, way := range []string{"the library", "a server"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, testkit.Migrated(t))
-			p.onePerson()
-			v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+			p := clitest.New(t, testkit.Migrated(t))
+			p.OnePerson()
+			v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 			defer stop()
-			p.env[app.EscrowVariable] = v["escrow"].(string)
-			made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
-			made.wants(t, "keys create", 0, "")
-			token := made.object(t)["token"].(string)
-			o := &operator{place: p, tokens: map[string]string{"operator": token, "auditor": token}}
+			p.Env[app.EscrowVariable] = v["escrow"].(string)
+			made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:operator@acme", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
+			made.Wants(t, "keys create", 0, "")
+			token := made.Object(t)["token"].(string)
+			o := &operator{Place: p, tokens: map[string]string{"operator": token, "auditor": token}}
 			if way == "a server" {
 				o.server = v["url"].(string)
 			}
 			test(t, o)
-			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+			p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
 		})
 	}
 }
@@ -62,7 +63,7 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
 			t.Errorf("%v", plan)
 		}
-		if none := o.dlq("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended"); none.code != 0 || !strings.Contains(none.out, "--force") {
+		if none := o.dlq("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "--force") {
 			t.Errorf("what is not worth another try: %+v", none)
 		}
 		forked := o.did("operator", "fork", "--force", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
@@ -70,7 +71,7 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 			t.Errorf("%v", forked)
 		}
 		o.settled("txr_1")
-		kase := o.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)
+		kase := o.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
 		if fork := kase["runs"].([]any)[1].(map[string]any); fork["queue"] != "settlement:1" || fork["policy"].(map[string]any)["max_retry_attempts"] != 4.0 {
 			t.Errorf("%v", fork)
 		}
@@ -86,29 +87,29 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 		if dry["state"] != "planned" || dry["items"] != 1.0 || dry["action"] != "purge" {
 			t.Errorf("%v", dry)
 		}
-		person, terminal := openPTY(t)
+		person, terminal := clitest.OpenPTY(t)
 		if _, err := io.WriteString(person, "no\n"); err != nil {
 			t.Fatal(err)
 		}
-		shown := execute(t.Context(), o.env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
-		if shown.code != 1 || !strings.Contains(shown.err, "amount.minor == 600") || !strings.Contains(shown.err, "nothing was changed") {
+		shown := clitest.Execute(t.Context(), o.Env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
+		if shown.Code != 1 || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
 			t.Errorf("the plan is not shown before it is asked for: %+v", shown)
 		}
-		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").wants(t, "another number", 2, "which is 1 now")
+		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Wants(t, "another number", 2, "which is 1 now")
 		if gone := o.did("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "1"); gone["state"] != "done" || done(gone) != 1.0 {
 			t.Errorf("%v", gone)
 		}
 		o.did("operator", "hold", runs[4], "--reason", "in court")
 		held := o.dlq("operator", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--yes", "--json")
-		held.wants(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
-		if gone := held.object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
+		held.Wants(t, "purge of what is held", 1, "nothing was done: 1 letter refused")
+		if gone := held.Object(t); gone["items"] != 1.0 || gone["ready"] != 0.0 || gone["state"] != "planned" {
 			t.Errorf("what is held: %v", gone)
 		}
 		if dry := o.did("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // to look is no failure
 			t.Errorf("what is held: %v", dry)
 		}
 		idle := o.did("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
-		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").wants(t, "run of what is held", 1, "nothing was done: 1 letter refused")
+		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Wants(t, "run of what is held", 1, "nothing was done: 1 letter refused")
 		if left := o.did("auditor", "list")["letters"].([]any); len(left) != 3 {
 			t.Errorf("%v", left)
 		}
@@ -116,7 +117,7 @@ func TestManyLettersAreForkedAskedAboutAndPurgedByACondition(t *testing.T) {
 }
 
 func queueOf(o *operator, run string) string {
-	o.t.Helper()
+	o.T.Helper()
 	return o.did("auditor", "inspect", run)["letter"].(map[string]any)["queue"].(string)
 }
 
@@ -137,11 +138,11 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
 		"fork --filter held --reason x":                                 "--yes",
 		"fork --filter held --reason x --eligible --force --yes":        "--force",
-		"fork " + anyRun + " --reason x --filter held":                  "RUN and --filter",
-		"fork " + anyRun + " --reason x --all":                          "RUN and --all",
-		"retry " + anyRun + " --reason x --limit 3":                     "RUN and --limit",
-		"reconcile " + anyRun + " --lookup --detach":                    "RUN and --detach",
-		"fork " + anyRun + " " + anyRun + " --reason x":                 "one argument too many",
+		"fork " + clitest.AnyRun + " --reason x --filter held":          "RUN and --filter",
+		"fork " + clitest.AnyRun + " --reason x --all":                  "RUN and --all",
+		"retry " + clitest.AnyRun + " --reason x --limit 3":             "RUN and --limit",
+		"reconcile " + clitest.AnyRun + " --lookup --detach":            "RUN and --detach",
+		"fork " + clitest.AnyRun + " " + clitest.AnyRun + " --reason x": "one argument too many",
 		"purge --filter held --reason x --yes --archive /tmp":           "--archive",
 		"purge --filter held --reason x":                                "--yes",
 		"purge --filter held --dry-run --yes":                           "--dry-run",
@@ -151,7 +152,7 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 		if !strings.HasPrefix(order, "list") {
 			args = append(args, "--actor", "ada")
 		}
-		execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).wants(t, order, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).Wants(t, order, 2, word)
 	}
 }
 
@@ -159,21 +160,21 @@ func TestWhatSelectsManyLettersIsNeverWidened(t *testing.T) {
 // end it.
 func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.onePerson()
-	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	p := clitest.New(t, testkit.Migrated(t))
+	p.OnePerson()
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
-	o := &operator{place: p}
+	o := &operator{Place: p}
 	o.refusals(4, `["refused","ok"]`)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	watched := make(chan said, 1)
+	watched := make(chan clitest.Said, 1)
 	go func() {
-		watched <- execute(ctx, p.env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:oneil")
+		watched <- clitest.Execute(ctx, p.Env, strings.NewReader(""), "dlq", "retry", "--all", "--force", "--yes", "--throttle", "1", "--reason", "mended", "--tenant", "acme", "--actor", "user:oneil")
 	}()
 	var plan map[string]any
 	for plan == nil { // bounded by the time limit of go test
-		for _, b := range p.run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").object(t)["bulks"].([]any) {
+		for _, b := range p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").Object(t)["bulks"].([]any) {
 			if b := b.(map[string]any); b["state"] == "running" {
 				plan = b
 			}
@@ -181,11 +182,11 @@ func TestAPlanGoesOnWithoutWhoStopsWatching(t *testing.T) {
 	}
 	interrupt()
 	left := <-watched
-	left.wants(t, "the watcher", 1, "interrupted")
+	left.Wants(t, "the watcher", 1, "interrupted")
 	id := plan["id"].(string)
 	for _, line := range []string{"recourse dlq bulk show " + id + " --tenant acme\n", "recourse dlq bulk cancel " + id + " --tenant acme --actor user:oneil --reason ..."} {
-		if !strings.Contains(left.err, line) {
-			t.Errorf("%q is not in %s", line, left.err)
+		if !strings.Contains(left.Err, line) {
+			t.Errorf("%q is not in %s", line, left.Err)
 		}
 	}
 	if now := o.did("operator", "bulk", "cancel", id, "--reason", "enough"); now["state"] != "cancelled" {
@@ -199,26 +200,26 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 	bothWays(t, func(t *testing.T, o *operator) {
 		runs := o.refusals(2, `["refused","ok"]`)
 		told := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
-		told.wants(t, "plan", 0, "")
-		_, next, found := strings.Cut(told.out, "To let it run:\n  recourse ")
+		told.Wants(t, "plan", 0, "")
+		_, next, found := strings.Cut(told.Out, "To let it run:\n  recourse ")
 		if !found || strings.Count(next, "\n") != 1 { // in one line, to be copied
-			t.Fatalf("%s", told.out)
+			t.Fatalf("%s", told.Out)
 		}
 		env := map[string]string{}
-		for name, value := range o.env {
+		for name, value := range o.Env {
 			env[name] = value
 		}
 		if o.server != "" {
 			delete(env, app.DatabaseVariable)
 			env["RECOURSE_KEY"] = o.tokens["operator"]
 		}
-		ran := execute(t.Context(), env, strings.NewReader(""), append(strings.Fields(next), "--yes", "--json")...)
-		if ran.wants(t, next, 0, ""); done(ran.object(t)) != 2.0 {
-			t.Errorf("%s", ran.out)
+		ran := clitest.Execute(t.Context(), env, strings.NewReader(""), append(strings.Fields(next), "--yes", "--json")...)
+		if ran.Wants(t, next, 0, ""); done(ran.Object(t)) != 2.0 {
+			t.Errorf("%s", ran.Out)
 		}
 		o.settled("txr_1")
 		o.settled("txr_2")
-		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.code != 0 || strings.Contains(none.out, "To let it run") {
+		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.Code != 0 || strings.Contains(none.Out, "To let it run") {
 			t.Errorf("a plan of nothing: %+v, %v", none, runs)
 		}
 	})

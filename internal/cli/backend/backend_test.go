@@ -1,4 +1,4 @@
-package cli_test
+package backend_test
 
 import (
 	"reflect"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -14,31 +15,31 @@ import (
 // the same words.
 func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	p := clitest.New(t, testkit.Migrated(t))
+	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
-	p.env[app.EscrowVariable] = v["escrow"].(string) // whom the server can ask, too
-	p.run(strings.Replace(line, "{", `{"simulate":["refused","ok"],`, 1), "submit", "-").wants(t, "submit", 0, "")
+	p.Env[app.EscrowVariable] = v["escrow"].(string) // whom the server can ask, too
+	p.Run(strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1), "submit", "-").Wants(t, "submit", 0, "")
 	server, library := []string{"--server", v["url"].(string), "--tenant", "acme"}, []string{"--tenant", "acme"}
-	ask := func(where []string, args ...string) said {
+	ask := func(where []string, args ...string) clitest.Said {
 		t.Helper()
-		return p.run("", append(append([]string{"dlq"}, args...), where...)...)
+		return p.Run("", append(append([]string{"dlq"}, args...), where...)...)
 	}
 	var letters []any
 	for len(letters) == 0 { // bounded by the time limit of go test
-		letters = ask(library, "list", "--json").object(t)["letters"].([]any)
+		letters = ask(library, "list", "--json").Object(t)["letters"].([]any)
 	}
 	run := letters[0].(map[string]any)["run_id"].(string)
-	ask(server[:2], "list").wants(t, "no tenant", 2, "--tenant is missing")
+	ask(server[:2], "list").Wants(t, "no tenant", 2, "--tenant is missing")
 	planned := ask(server, "bulk", "plan", "hold", "--all", "--reason", "in court", "--json")
-	planned.wants(t, "plan", 0, "")
-	if planned.object(t)["actor"] != "local" {
-		t.Errorf("%s", planned.out)
+	planned.Wants(t, "plan", 0, "")
+	if planned.Object(t)["actor"] != "local" {
+		t.Errorf("%s", planned.Out)
 	}
-	for _, args := range [][]string{{"inspect", run}, {"list", "--sort", "oldest"}, {"list", "--filter", "attempts == 1"}, {"bulk", "list"}, {"rules", "list"}, {"bulk", "show", planned.object(t)["id"].(string)}} {
+	for _, args := range [][]string{{"inspect", run}, {"list", "--sort", "oldest"}, {"list", "--filter", "attempts == 1"}, {"bulk", "list"}, {"rules", "list"}, {"bulk", "show", planned.Object(t)["id"].(string)}} {
 		here, there := ask(library, append(args, "--json")...), ask(server, append(args, "--json")...)
-		there.wants(t, strings.Join(args, " "), 0, "")
-		if a, b := ageless(here.object(t)), ageless(there.object(t)); !reflect.DeepEqual(a, b) {
+		there.Wants(t, strings.Join(args, " "), 0, "")
+		if a, b := ageless(here.Object(t)), ageless(there.Object(t)); !reflect.DeepEqual(a, b) {
 			t.Errorf("%v: the library says\n%.3000v\nthe server\n%.3000v", args, a, b)
 		}
 	}
@@ -47,13 +48,13 @@ func TestAServerAnswersAsTheLibraryDoes(t *testing.T) {
 		{"inspect", nobody}, {"list", "--currency", "euro"}, {"list", "--min-attempts", "3", "--max-attempts", "2"}, {"list", "--after", "x"}, {"bulk", "show", nobody}, {"list", "--limit", "0"}, {"list", "--filter", "nonsense("},
 	} {
 		here, there := ask(library, args...), ask(server, args...)
-		if here.code == 0 || here.code != there.code {
+		if here.Code == 0 || here.Code != there.Code {
 			t.Errorf("%v: the library refuses with\n%+v\nthe server with\n%+v", args, here, there)
 		}
 	}
-	ask(server, "release", run, "--reason", "x").wants(t, "release", 1, "not_held")
-	ask(append(library, "--actor", "ada"), "release", run, "--reason", "x").wants(t, "release", 1, "not_held")
-	ask(server, "hold", nobody, "--reason", "x").wants(t, "hold", 1, "tenant acme has no letter")
+	ask(server, "release", run, "--reason", "x").Wants(t, "release", 1, "not_held")
+	ask(append(library, "--actor", "ada"), "release", run, "--reason", "x").Wants(t, "release", 1, "not_held")
+	ask(server, "hold", nobody, "--reason", "x").Wants(t, "hold", 1, "tenant acme has no letter")
 }
 
 // ageless takes away what goes on between two answers.

@@ -1,4 +1,4 @@
-package cli_test
+package dlq_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -28,10 +29,10 @@ func (n *noticing) Write(b []byte) (int, error) {
 // Where nobody works on plans, whoever waits for one is told so.
 func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.onePerson()
-	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{place: p}
+	p := clitest.New(t, testkit.Migrated(t))
+	p.OnePerson()
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Place: p}
 	o.refusals(1, `"refused"`)
 	stop()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -39,11 +40,11 @@ func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 	errs := &noticing{word: "worked on by a running recourse serve", do: interrupt}
 	var out bytes.Buffer
 	code := cli.Execute(ctx, strings.Fields("dlq retry --all --force --yes --reason x --tenant acme --actor ada"),
-		cli.Streams{In: strings.NewReader(""), Out: &out, Err: errs, Getenv: func(name string) string { return p.env[name] }})
+		cli.Streams{In: strings.NewReader(""), Out: &out, Err: errs, Getenv: func(name string) string { return p.Env[name] }})
 	if code != 1 || !strings.Contains(errs.String(), "the plan goes on without you") || strings.Count(errs.String(), errs.word) != 1 {
 		t.Errorf("%d: %s", code, errs.String())
 	}
-	plan := p.run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").object(t)["bulks"].([]any)[0].(map[string]any)
+	plan := p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--json").Object(t)["bulks"].([]any)[0].(map[string]any)
 	if plan["state"] != "running" || done(plan) != 0.0 {
 		t.Errorf("%v", plan)
 	}
@@ -53,26 +54,26 @@ func TestWhoWaitsForAPlanThatNobodyWorksOnIsTold(t *testing.T) {
 // waits is told so, and a script does not go on.
 func TestWhoWaitsForAPlanThatIsStoppedFails(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.onePerson()
-	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{place: p}
+	p := clitest.New(t, testkit.Migrated(t))
+	p.OnePerson()
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Place: p}
 	o.refusals(2, `"refused"`)
 	stop() // nobody works on plans: the letters stay as they are
 	for turn, state := range map[string]string{"pause": "paused", "cancel": "cancelled"} {
 		made := o.did("operator", "bulk", "plan", "fork", "--all", "--reason", "mended")
 		id := made["id"].(string)
 		run := []string{"bulk", "run", id, "--hash", made["hash"].(string), "--yes"}
-		watched := make(chan said, 1)
+		watched := make(chan clitest.Said, 1)
 		go func() { watched <- o.dlq("operator", run...) }()
 		for o.did("auditor", "bulk", "show", id)["state"] != "running" { // bounded by the time limit of go test
 			continue
 		}
 		o.did("operator", "bulk", turn, id, "--reason", "not today")
 		left := <-watched
-		left.wants(t, turn, 1, "the plan was "+state+" by user:operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
+		left.Wants(t, turn, 1, "the plan was "+state+" by user:operator@acme (not today) with 2 of 2 letters not tried: recourse dlq bulk items "+id)
 		if turn == "pause" {
-			o.dlq("operator", append(run, "--detach")...).wants(t, "run of what is paused", 1, "was paused by")
+			o.dlq("operator", append(run, "--detach")...).Wants(t, "run of what is paused", 1, "was paused by")
 		}
 	}
 	detached := o.did("operator", "retry", "--all", "--force", "--yes", "--detach", "--reason", "mended")

@@ -1,4 +1,4 @@
-package cli_test
+package clitest
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPTY gives both ends of a terminal.
-func openPTY(t *testing.T) (person, program *os.File) {
+// OpenPTY gives both ends of a terminal.
+func OpenPTY(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-package cli_test
+package dlq_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -25,16 +26,16 @@ import (
 // operator works on the dead letters of acme: on the database in a role's name, or at
 // a server with a key of that role only.
 type operator struct {
-	*place
+	*clitest.Place
 	server string
 	tokens map[string]string // by role
 }
 
 var looks = map[string]bool{"list": true, "inspect": true, "analyze": true, "stats": true, "export": true, "try": true, "show": true, "items": true, "history": true}
 
-func (o *operator) dlq(role string, args ...string) said {
-	o.t.Helper()
-	env := maps.Clone(o.env)
+func (o *operator) dlq(role string, args ...string) clitest.Said {
+	o.T.Helper()
+	env := maps.Clone(o.Env)
 	verb := args[0]
 	if verb == "bulk" || verb == "rules" {
 		verb = args[1]
@@ -53,20 +54,20 @@ func (o *operator) dlq(role string, args ...string) said {
 			args = append(args, "--actor", "user:"+role+"@acme")
 		}
 	}
-	return execute(o.t.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
+	return clitest.Execute(o.T.Context(), env, strings.NewReader(""), append([]string{"dlq"}, args...)...)
 }
 
 // did runs a command that succeeds, and gives its answer.
 func (o *operator) did(role string, args ...string) map[string]any {
-	o.t.Helper()
+	o.T.Helper()
 	got := o.dlq(role, append(args, "--json")...)
-	got.wants(o.t, strings.Join(args, " "), 0, "")
-	return got.object(o.t)
+	got.Wants(o.T, strings.Join(args, " "), 0, "")
+	return got.Object(o.T)
 }
 
 // letter is the run of the open letter of a transaction, once there is one.
 func (o *operator) letter(transaction string) string {
-	o.t.Helper()
+	o.T.Helper()
 	for { // bounded by the time limit of go test
 		if all := o.did("auditor", "list", "--transaction", transaction)["letters"].([]any); len(all) == 1 {
 			return all[0].(map[string]any)["run_id"].(string)
@@ -76,9 +77,9 @@ func (o *operator) letter(transaction string) string {
 
 // settled waits for the settlement of a transaction.
 func (o *operator) settled(transaction string) {
-	o.t.Helper()
+	o.T.Helper()
 	for { // bounded likewise
-		if o.run("", "status", transaction, "--tenant", "acme", "--json").object(o.t)["settlement_progression_status"] == "settled" {
+		if o.Run("", "status", transaction, "--tenant", "acme", "--json").Object(o.T)["settlement_progression_status"] == "settled" {
 			return
 		}
 	}
@@ -127,17 +128,17 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 	for _, way := range []string{"the library", "a server"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, testkit.Migrated(t))
+			p := clitest.New(t, testkit.Migrated(t))
 			escrow, repair := ailing(t)
 			archive := filepath.Join(t.TempDir(), "archive")
-			v, stop := p.served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
+			v, stop := p.Served("serve", "--escrow", escrow, "--listen", "127.0.0.1:0", "--brake-by-hand", "--in-flight", "-1s", "--key-lifetime", "none", "--lookup-lifetime", "unlimited", "--lookups-by-hand", "--archive", archive, "--json")
 			defer stop()
-			p.env[app.EscrowVariable] = escrow
-			o := &operator{place: p, tokens: map[string]string{}}
+			p.Env[app.EscrowVariable] = escrow
+			o := &operator{Place: p, tokens: map[string]string{}}
 			for _, role := range []string{"submitter", "operator", "approver", "auditor", "admin"} {
-				made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:"+role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
-				made.wants(t, "keys create", 0, "")
-				o.tokens[role] = made.object(t)["token"].(string)
+				made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:"+role+"@acme", "--roles", role, "--actor", "root", "--reason", "test", "--json")
+				made.Wants(t, "keys create", 0, "")
+				o.tokens[role] = made.Object(t)["token"].(string)
 			}
 			if way == "a server" {
 				o.server = v["url"].(string)
@@ -146,11 +147,11 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 			badDay(t, o, repair)
 			laterOn(t, o, archive)
 			for transaction, told := range map[string]string{"txr_5": "found executed, moved 125.00", "txr_6": "found not_executed", "txr_1": "fork of"} {
-				if list := p.run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.code != 0 || !strings.Contains(list.out, told) {
-					t.Errorf("%s: %s", transaction, list.out)
+				if list := p.Run("", "receipts", "list", "--tenant", "acme", "--transaction", transaction); list.Code != 0 || !strings.Contains(list.Out, told) {
+					t.Errorf("%s: %s", transaction, list.Out)
 				}
 			}
-			p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+			p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
 		})
 	}
 }
@@ -158,27 +159,27 @@ func TestTheDeadLettersOfABadDay(t *testing.T) {
 // foundPaid asks the escrow service of a letter that it was paid for. Beside the database it is
 // the operator who names the service, and somebody else has to believe it.
 func (o *operator) foundPaid(run string) {
-	o.t.Helper()
+	o.T.Helper()
 	if o.server != "" {
 		o.did("operator", "reconcile", run, "--lookup")
 		return
 	}
 	asked := o.dlq("operator", "reconcile", run, "--lookup", "--json")
-	asked.wants(o.t, "a lookup of what was paid", 5, "somebody else")
-	plan := asked.object(o.t)["plan"].(map[string]any)
+	asked.Wants(o.T, "a lookup of what was paid", 5, "somebody else")
+	plan := asked.Object(o.T)["plan"].(map[string]any)
 	o.did("approver", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes")
 }
 
-func handOver(t *testing.T, p *place) {
+func handOver(t *testing.T, p *clitest.Place) {
 	t.Helper()
 	var in strings.Builder
 	for _, one := range [][3]string{
 		{"1", "12500", "refused,ok"}, {"2", "12500", "refused,ok"}, {"3", "700", "refused"}, {"4", "800", "refused"}, {"5", "12500", "ok"}, {"6", "12500", "ok"},
 	} {
 		in.WriteString(strings.NewReplacer("txr_1", "txr_"+one[0], "sub_1", "sub_"+one[0], "adj_1", "adj_"+one[0], "esc_1", "esc_"+one[0], `"minor":12500`, `"minor":`+one[1],
-			`{"transaction`, `{"simulate":"`+one[2]+`","transaction`).Replace(line))
+			`{"transaction`, `{"simulate":"`+one[2]+`","transaction`).Replace(clitest.Line))
 	}
-	p.run(in.String(), "submit", "-").wants(t, "submit", 0, "")
+	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
 }
 
 func badDay(t *testing.T, o *operator, repair func()) {
@@ -204,12 +205,12 @@ func badDay(t *testing.T, o *operator, repair func()) {
 	papers(t, o)
 	rules(t, o)
 	for _, args := range [][]string{{"list"}, {"inspect", runs["5"]}, {"analyze"}, {"stats"}} {
-		if shown := o.dlq("auditor", args...); shown.code != 0 || !strings.Contains(shown.out, runs["5"]) && args[0] != "stats" && args[0] != "analyze" {
+		if shown := o.dlq("auditor", args...); shown.Code != 0 || !strings.Contains(shown.Out, runs["5"]) && args[0] != "stats" && args[0] != "analyze" {
 			t.Errorf("%v: %+v", args, shown)
 		}
 	}
-	o.dlq("operator", "fork", runs["5"], "--reason", "now").wants(t, "fork of unknown money", 1, "reconcile_first")
-	o.dlq("operator", "reconcile", runs["5"], "--lookup").wants(t, "lookup of what is down", 1, "reconcile")
+	o.dlq("operator", "fork", runs["5"], "--reason", "now").Wants(t, "fork of unknown money", 1, "reconcile_first")
+	o.dlq("operator", "reconcile", runs["5"], "--lookup").Wants(t, "lookup of what is down", 1, "reconcile")
 	repair()
 	o.did("operator", "fork", runs["1"], "--reason", "the account is open again")
 	o.settled("txr_1")
@@ -224,8 +225,8 @@ func badDay(t *testing.T, o *operator, repair func()) {
 		t.Errorf("%v", plan)
 	}
 	id, hash := plan["id"].(string), plan["hash"].(string)
-	o.dlq("approver", "bulk", "run", id, "--hash", hash).wants(t, "nobody to ask", 2, "--yes")
-	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").wants(t, "another hash", 2, "plan_stale")
+	o.dlq("approver", "bulk", "run", id, "--hash", hash).Wants(t, "nobody to ask", 2, "--yes")
+	o.dlq("approver", "bulk", "run", id, "--hash", strings.Repeat("0", 64), "--yes").Wants(t, "another hash", 2, "plan_stale")
 	if done := o.did("approver", "bulk", "run", id, "--hash", hash, "--yes"); done["state"] != "done" || done["progress"].(map[string]any)["done"] != 2.0 || done["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", done)
 	}
@@ -233,7 +234,7 @@ func badDay(t *testing.T, o *operator, repair func()) {
 		t.Errorf("%v", items)
 	}
 	for _, args := range [][]string{{"bulk", "show", id}, {"bulk", "items", id}, {"bulk", "list"}} {
-		if shown := o.dlq("auditor", args...); shown.code != 0 || shown.out == "" {
+		if shown := o.dlq("auditor", args...); shown.Code != 0 || shown.Out == "" {
 			t.Errorf("%v: %+v", args, shown)
 		}
 	}
@@ -266,11 +267,11 @@ func papers(t *testing.T, o *operator) {
 	if text, err := os.ReadFile(causes); err != nil || !strings.Contains(string(text), `"largest_groups"`) {
 		t.Errorf("%v: %s", err, text)
 	}
-	if streamed := o.dlq("auditor", "export", "-", "--format", "jsonl", "--error-type", "http.refused"); streamed.code != 0 || strings.Count(streamed.out, "\n") != 4 {
+	if streamed := o.dlq("auditor", "export", "-", "--format", "jsonl", "--error-type", "http.refused"); streamed.Code != 0 || strings.Count(streamed.Out, "\n") != 4 {
 		t.Errorf("%+v", streamed)
 	}
-	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").wants(t, "a bad condition", 2, "--filter: line 1, column 6")
-	o.dlq("auditor", "export", sheet, "--format", "xls").wants(t, "a bad format", 2, "--format")
+	o.dlq("auditor", "export", sheet, "--filter", "amont.minor > 1").Wants(t, "a bad condition", 2, "--filter: line 1, column 6")
+	o.dlq("auditor", "export", sheet, "--format", "xls").Wants(t, "a bad format", 2, "--format")
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v", left, err)
 	}
@@ -280,40 +281,40 @@ func papers(t *testing.T, o *operator) {
 	if found := o.did("operator", "list", "--filter", dear); len(found["letters"].([]any)) != 2 || found["complete"] != true || found["scanned"] != 6.0 {
 		t.Errorf("%v", found)
 	}
-	o.dlq("operator", "list", "--filter", "amount.minor +").wants(t, "a bad condition", 2, "--filter: line 1, column 15")
+	o.dlq("operator", "list", "--filter", "amount.minor +").Wants(t, "a bad condition", 2, "--filter: line 1, column 15")
 }
 
 func rules(t *testing.T, o *operator) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rule.json")
-	writeFile(t, file, `{"name":"night","enabled":false,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`)
+	clitest.WriteFile(t, file, `{"name":"night","enabled":false,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`)
 	if trial := o.did("admin", "rules", "try", file); trial["matched"] != 4.0 || trial["ready"] != 0.0 {
 		t.Errorf("%v", trial)
 	}
 	if set := o.did("admin", "rules", "set", file, "--reason", "they open again at night", "--if-version", "0"); set["version"] != 1.0 || set["actor"] != "user:admin@acme" {
 		t.Errorf("%v", set)
 	}
-	writeFile(t, file, `{"name":"night","enabled":true,"filter":{"error_typ":"x"},"delay":"PT8H","max_replays":2}`)
-	o.dlq("admin", "rules", "set", file, "--reason", "x").wants(t, "a bad filter", 2, "error_typ")
+	clitest.WriteFile(t, file, `{"name":"night","enabled":true,"filter":{"error_typ":"x"},"delay":"PT8H","max_replays":2}`)
+	o.dlq("admin", "rules", "set", file, "--reason", "x").Wants(t, "a bad filter", 2, "error_typ")
 	if list := o.did("auditor", "rules", "list")["rules"].([]any); len(list) != 1 {
 		t.Errorf("%v", list)
 	}
-	if shown := o.dlq("auditor", "rules", "list"); shown.code != 0 || !strings.Contains(shown.out, "night") {
+	if shown := o.dlq("auditor", "rules", "list"); shown.Code != 0 || !strings.Contains(shown.Out, "night") {
 		t.Errorf("%+v", shown)
 	}
-	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").wants(t, "another version", 1, "version")
+	o.dlq("admin", "rules", "delete", "night", "--reason", "x", "--if-version", "7").Wants(t, "another version", 1, "version")
 	o.did("admin", "rules", "delete", "night", "--reason", "no longer")
 	if told := o.did("auditor", "rules", "history", "night")["versions"].([]any); len(told) != 2 || told[1].(map[string]any)["deleted"] != true {
 		t.Errorf("%v", told)
 	}
-	if shown := o.dlq("auditor", "rules", "history", "night"); shown.code != 0 || !strings.Contains(shown.out, "no longer") {
+	if shown := o.dlq("auditor", "rules", "history", "night"); shown.Code != 0 || !strings.Contains(shown.Out, "no longer") {
 		t.Errorf("%+v", shown)
 	}
 	if none := o.did("auditor", "rules", "history", "day")["versions"].([]any); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	o.dlq("auditor", "rules", "history", "../keys").wants(t, "no name", 2, "NAME")
-	o.dlq("admin", "rules", "delete", "night", "--reason", "again").wants(t, "no such rule", 1, "no rule night")
+	o.dlq("auditor", "rules", "history", "../keys").Wants(t, "no name", 2, "NAME")
+	o.dlq("admin", "rules", "delete", "night", "--reason", "again").Wants(t, "no such rule", 1, "no rule night")
 }
 
 // laterOn half a year has passed: what nobody holds is announced, and goes a week later.
@@ -325,7 +326,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 	}
 	passed := 200 * 24 * time.Hour
 	later, err := postadjudication.Open(t.Context(), postadjudication.Config{
-		DatabaseURL: o.env[app.DatabaseVariable], Redis: o.redis(),
+		DatabaseURL: o.Env[app.DatabaseVariable], Redis: o.Redis(),
 		Archive: to, Simulated: true, Now: func() time.Time { return time.Now().Add(passed) },
 	})
 	if err != nil {
@@ -353,7 +354,7 @@ func laterOn(t *testing.T, o *operator, archive string) {
 
 // refusesOtherRoles asks for each thing with a key that may not.
 func (o *operator) refusesOtherRoles(run, plan, hash string) {
-	o.t.Helper()
+	o.T.Helper()
 	for role, orders := range map[string][]string{
 		"submitter": {"fork " + run, "hold " + run, "bulk plan fork --all", "purge --older-than 1d --yes"},
 		"operator":  {"purge --older-than 1d --yes", "clear --family settlement --yes"},
@@ -362,78 +363,24 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 		"admin":     {"fork " + run, "hold " + run, "bulk cancel " + plan},
 	} {
 		for _, order := range orders {
-			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).wants(o.t, role+" "+order, 1, "role_missing")
+			o.dlq(role, append(strings.Fields(order), "--reason", "I can")...).Wants(o.T, role+" "+order, 1, "role_missing")
 		}
 	}
-	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").wants(o.t, "the planner", 1, "it takes the role approver")
-	o.dlq("auditor", "reconcile", run, "--lookup").wants(o.t, "auditor lookup", 1, "role_missing")
-}
-
-func TestAServerThatCannotBeUsedIsToldApart(t *testing.T) {
-	t.Parallel()
-	ask := func(key string, args ...string) said {
-		return execute(t.Context(), map[string]string{backend.KeyVariable: key}, strings.NewReader(""), append([]string{"dlq", "list"}, args...)...)
-	}
-	ask("", "--server", "ftp://x").wants(t, "scheme", 2, "--server")
-	ask("", "--server", "http://user:secret@x").wants(t, "password", 2, "--server")
-	ask("", "--server", "http://127.0.0.1:1/api/v1").wants(t, "path", 2, "--server")
-	ask("two words", "--server", "http://127.0.0.1:1").wants(t, "key", 2, backend.KeyVariable)
-	ask("", "--server", "http://127.0.0.1:1", "--database", "postgres://x").wants(t, "both", 2, "--database is not for --server")
-	ask("", "--server", "http://127.0.0.1:1").wants(t, "down", 3, "127.0.0.1:1")
-	var shown atomic.Value
-	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown.Store(r.Header.Get("Authorization"))
-		http.Redirect(w, r, "http://elsewhere.example/", http.StatusFound)
-	}))
-	defer strange.Close()
-	ask("rck_aaaa_bbbb", "--server", strange.URL).wants(t, "redirect", 1, "302")
-	if shown.Load() != "Bearer rck_aaaa_bbbb" {
-		t.Errorf("%v", shown.Load())
-	}
-	p := newPlace(t, testkit.Migrated(t))
-	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
-	defer stop()
-	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "test", "--json").object(t)
-	here := []string{"--server", v["url"].(string)}
-	ask("", here...).wants(t, "no key", 1, "put it in $"+backend.KeyVariable)
-	ask("rck_aaaaaaaaaaaa_bbbb", here...).wants(t, "a key that is none", 1, "(key_invalid); it is the one in $"+backend.KeyVariable)
-	ask(made["token"].(string), append(here, "--tenant", "other")...).wants(t, "another tenant", 1, "leave --tenant out")
-	ask(made["token"].(string), here...).wants(t, "its tenant", 0, "")
-	execute(t.Context(), nil, strings.NewReader(""), "dlq", "fork", anyRun, "--server", strange.URL, "--reason", "x", "--actor", "me").wants(t, "actor", 2, "--actor is not for --server")
-}
-
-// An answer that is lost is asked for again under the same Idempotency-Key; what the
-// server refuses is not.
-func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
-	t.Parallel()
-	var keys []string
-	lossy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		keys = append(keys, r.Header.Get("Idempotency-Key"))
-		if len(keys) == 1 {
-			panic(http.ErrAbortHandler) // the connection ends without an answer
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"run_id":"`+anyRun+`","held":true}`)
-	}))
-	defer lossy.Close()
-	held := execute(t.Context(), nil, strings.NewReader(""), "dlq", "hold", anyRun, "--server", lossy.URL, "--reason", "x", "--json")
-	held.wants(t, "hold", 0, "")
-	if len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] || held.object(t)["held"] != true {
-		t.Errorf("%v: %s", keys, held.out)
-	}
+	o.dlq("operator", "bulk", "run", plan, "--hash", hash, "--yes").Wants(o.T, "the planner", 1, "it takes the role approver")
+	o.dlq("auditor", "reconcile", run, "--lookup").Wants(o.T, "auditor lookup", 1, "role_missing")
 }
 
 // A person is asked before anything goes, and only yes is yes.
 func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
+	p := clitest.New(t, testkit.Migrated(t))
 	for answer, code := range map[string]int{"yes\n": 0, "y\n": 1, "\n": 1} {
-		person, terminal := openPTY(t)
+		person, terminal := clitest.OpenPTY(t)
 		if _, err := io.WriteString(person, answer); err != nil {
 			t.Fatal(err)
 		}
-		got := execute(t.Context(), p.env, terminal, "dlq", "purge", "--tenant", "acme", "--actor", "ada", "--reason", "old", "--older-than-days", "30")
-		if got.code != code || !strings.Contains(got.err, "0 letters would be removed") || strings.Contains(got.err, "nothing was changed") != (code == 1) {
+		got := clitest.Execute(t.Context(), p.Env, terminal, "dlq", "purge", "--tenant", "acme", "--actor", "ada", "--reason", "old", "--older-than-days", "30")
+		if got.Code != code || !strings.Contains(got.Err, "0 letters would be removed") || strings.Contains(got.Err, "nothing was changed") != (code == 1) {
 			t.Errorf("%q: %+v", answer, got)
 		}
 	}
@@ -443,19 +390,19 @@ func TestAPersonIsAskedBeforeLettersGo(t *testing.T) {
 // whose marks say otherwise, but never what a gate keeps.
 func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.onePerson()
-	v, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
+	p := clitest.New(t, testkit.Migrated(t))
+	p.OnePerson()
+	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--require-keys", "--json")
 	defer stop()
-	made := p.run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
-	made.wants(t, "keys create", 0, "")
-	o := &operator{place: p, server: v["url"].(string), tokens: map[string]string{"operator": made.object(t)["token"].(string)}}
+	made := p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "operator,approver", "--actor", "root", "--reason", "test", "--json")
+	made.Wants(t, "keys create", 0, "")
+	o := &operator{Place: p, server: v["url"].(string), tokens: map[string]string{"operator": made.Object(t)["token"].(string)}}
 	o.tokens["auditor"] = o.tokens["operator"]
 	var in strings.Builder
 	for _, n := range []string{"1", "2", "3"} {
-		in.WriteString(strings.NewReplacer("txr_1", "txr_"+n, "sub_1", "sub_"+n, "adj_1", "adj_"+n, "esc_1", "esc_"+n, `{"transaction`, `{"simulate":["refused","ok"],"transaction`).Replace(line))
+		in.WriteString(strings.NewReplacer("txr_1", "txr_"+n, "sub_1", "sub_"+n, "adj_1", "adj_"+n, "esc_1", "esc_"+n, `{"transaction`, `{"simulate":["refused","ok"],"transaction`).Replace(clitest.Line))
 	}
-	p.run(in.String(), "submit", "-").wants(t, "submit", 0, "")
+	p.Run(in.String(), "submit", "-").Wants(t, "submit", 0, "")
 	runs := []string{o.letter("txr_1"), o.letter("txr_2"), o.letter("txr_3")}
 	o.did("operator", "mark", runs[0], "--eligible", "--reason", "the account is open")
 	o.did("operator", "mark", runs[1], "--eligible=false", "--reason", "ask first")
@@ -463,10 +410,10 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 		"retry --reason x": "a filter or --all", "retry --reason x --all": "--yes", "retry --all --yes": "--reason", "retry --reason x --all --yes --parallel 0": "--parallel",
 		"retry " + runs[0] + " --reason x --class unknown": "exclude each other", "retry --reason x --eligible --force --yes": "--force", "retry --reason x --all --yes --max-retries 0": "--max-retries",
 	} {
-		o.dlq("operator", strings.Fields(order)...).wants(t, order, 2, word)
+		o.dlq("operator", strings.Fields(order)...).Wants(t, order, 2, word)
 	}
 	for _, verb := range []string{"fork", "retry"} {
-		o.dlq("operator", verb, runs[1], "--reason", "now").wants(t, verb+" of what is marked", 1, "ask first")
+		o.dlq("operator", verb, runs[1], "--reason", "now").Wants(t, verb+" of what is marked", 1, "ask first")
 	}
 	plan := o.did("operator", "retry", "--all", "--yes", "--reason", "mended", "--max-retries", "2")
 	if plan["state"] != "done" || plan["items"] != 1.0 || plan["progress"].(map[string]any)["done"] != 1.0 {
@@ -480,18 +427,18 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 		t.Errorf("%v", forced)
 	}
 	o.settled("txr_3")
-	kase := p.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)
+	kase := p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)
 	if fork := kase["runs"].([]any)[1].(map[string]any); fork["policy"].(map[string]any)["max_retry_attempts"] != 2.0 {
 		t.Errorf("%v", fork)
 	}
-	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.code != 0 || !strings.Contains(none.out, "0, of which 0") {
+	if none := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "0, of which 0") {
 		t.Errorf("%+v", none)
 	}
 	cleared := o.did("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
 	if cleared["letters"] != 0.0 {
 		t.Errorf("%v", cleared)
 	}
-	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").wants(t, "another word", 2, "confirm")
-	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").wants(t, "another number", 2, "confirm")
-	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").Wants(t, "another word", 2, "confirm")
+	o.dlq("operator", "purge", "--older-than-days", "1", "--reason", "old", "--confirm", "3").Wants(t, "another number", 2, "confirm")
+	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
 }

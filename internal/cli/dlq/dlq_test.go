@@ -1,9 +1,10 @@
-package cli_test
+package dlq_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -11,19 +12,19 @@ import (
 // and one of unknown outcome from a finding to its end.
 func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	p := clitest.New(t, testkit.Migrated(t))
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
 	defer stop()
-	refused := strings.Replace(line, `"simulate":"ok"`, `"simulate":["refused","ok"]`, 1)
-	if refused == line {
-		refused = strings.Replace(line, "{", `{"simulate":["refused","ok"],`, 1)
+	refused := strings.Replace(clitest.Line, `"simulate":"ok"`, `"simulate":["refused","ok"]`, 1)
+	if refused == clitest.Line {
+		refused = strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1)
 	}
-	p.run(refused, "submit", "-").wants(t, "submit", 0, "")
+	p.Run(refused, "submit", "-").Wants(t, "submit", 0, "")
 	letters := func(args ...string) []any {
 		t.Helper()
-		got := p.run("", append([]string{"dlq", "list", "--tenant", "acme", "--json"}, args...)...)
-		got.wants(t, "list", 0, "")
-		return got.object(t)["letters"].([]any)
+		got := p.Run("", append([]string{"dlq", "list", "--tenant", "acme", "--json"}, args...)...)
+		got.Wants(t, "list", 0, "")
+		return got.Object(t)["letters"].([]any)
 	}
 	var open []any
 	for len(open) == 0 { // bounded by the time limit of go test
@@ -34,9 +35,9 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		t.Errorf("%v", letter)
 	}
 	run := letter["run_id"].(string)
-	table := p.run("", "dlq", "list", "--tenant", "acme")
-	if table.wants(t, "table", 0, ""); !strings.Contains(table.out, run) {
-		t.Errorf("%s", table.out)
+	table := p.Run("", "dlq", "list", "--tenant", "acme")
+	if table.Wants(t, "table", 0, ""); !strings.Contains(table.Out, run) {
+		t.Errorf("%s", table.Out)
 	}
 	if n := len(letters("--class", "unknown")); n != 0 {
 		t.Errorf("%d letters of unknown outcome", n)
@@ -64,16 +65,16 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
 		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",
 	} {
-		p.run("", append([]string{"dlq"}, strings.Fields(args)...)...).wants(t, args, 2, word)
+		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Wants(t, args, 2, word)
 	}
-	fork := p.run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:ada", "--reason", "mended", "--json")
-	if fork.wants(t, "fork", 0, ""); fork.object(t)["parent_run_id"] != run {
-		t.Errorf("%s", fork.out)
+	fork := p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:ada", "--reason", "mended", "--json")
+	if fork.Wants(t, "fork", 0, ""); fork.Object(t)["parent_run_id"] != run {
+		t.Errorf("%s", fork.Out)
 	}
-	p.run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").wants(t, "second fork", 1, "not_open")
-	p.run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").wants(t, "reconcile of a forked letter", 1, "not_open")
+	p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").Wants(t, "second fork", 1, "not_open")
+	p.Run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").Wants(t, "reconcile of a forked letter", 1, "not_open")
 	for settled := false; !settled; { // bounded by the time limit of go test
-		settled = p.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)["settlement_progression_status"] == "settled"
+		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
 	}
-	p.run("", "receipts", "verify", "--tenant", "acme").wants(t, "verify", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
 }

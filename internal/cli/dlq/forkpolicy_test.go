@@ -1,4 +1,4 @@
-package cli_test
+package dlq_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -22,21 +23,21 @@ func (pays) Execute(_ context.Context, c postadjudication.Call) postadjudication
 
 // chore leaves a dead letter of a family of the caller's own, and gives its queue.
 func (o *operator) chore() string {
-	o.t.Helper()
-	s, err := postadjudication.Open(o.t.Context(), postadjudication.Config{
-		DatabaseURL: o.url, Redis: o.redis(),
+	o.T.Helper()
+	s, err := postadjudication.Open(o.T.Context(), postadjudication.Config{
+		DatabaseURL: o.URL, Redis: o.Redis(),
 		Executor: pays{}, Demonstration: true, Families: []postadjudication.Plain{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "chore.failed"}}
 		}}},
 	})
 	if err != nil {
-		o.t.Fatal(err)
+		o.T.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(o.t.Context())
+	ctx, stop := context.WithCancel(o.T.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()
 	if _, err := s.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"}); err != nil {
-		o.t.Fatal(err)
+		o.T.Fatal(err)
 	}
 	queue := ""
 	for queue == "" { // bounded by the time limit of go test
@@ -46,10 +47,10 @@ func (o *operator) chore() string {
 	}
 	stop()
 	if err := <-ran; err != nil {
-		o.t.Error(err)
+		o.T.Error(err)
 	}
 	if err := s.Close(); err != nil {
-		o.t.Error(err)
+		o.T.Error(err)
 	}
 	return queue
 }
@@ -57,10 +58,10 @@ func (o *operator) chore() string {
 // A policy of forks is that of the family whose letters are forked, never another's.
 func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.onePerson()
-	_, stop := p.served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	o := &operator{place: p}
+	p := clitest.New(t, testkit.Migrated(t))
+	p.OnePerson()
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	o := &operator{Place: p}
 	o.refusals(1, `"refused"`)
 	stop()
 	plan := func(args ...string) map[string]any {
@@ -82,14 +83,14 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 		"fork --all --family chores --max-attempts 4":     "--all and a filter",
 		"fork --family chores --base-delay 1s --jitter 1": "--base-delay changes a policy that is not known here",
 	} {
-		o.dlq("operator", append(strings.Fields(order), "--yes", "--reason", "mended")...).wants(t, order, 2, flag)
+		o.dlq("operator", append(strings.Fields(order), "--yes", "--reason", "mended")...).Wants(t, order, 2, flag)
 	}
-	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").wants(t, "bulk plan", 2, "--max-retries needs --family")
-	set := p.run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
-	set.wants(t, "policy set", 0, "")
-	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").wants(t, "while nobody runs the family", 1, "1 letter refused")
+	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").Wants(t, "bulk plan", 2, "--max-retries needs --family")
+	set := p.Run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
+	set.Wants(t, "policy set", 0, "")
+	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").Wants(t, "while nobody runs the family", 1, "1 letter refused")
 	// A process that has the family, and works on no plan.
-	o.exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
+	o.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
 	for _, which := range [][]string{{"--from-queue", queue}, {"--family", "chores"}} {
 		made := plan(append([]string{"fork", "--max-attempts", "4"}, which...)...)
 		if got := policy(made); made["items"] != 1.0 || family(made) != "chores" || !strings.Contains(got, `"max_retry_attempts":4`) || !strings.Contains(got, `7s`) {
