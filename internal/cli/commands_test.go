@@ -11,6 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
 func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

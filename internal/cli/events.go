@@ -73,8 +73,8 @@ func (w *watching) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// told is the answer of events. Next is where to go on.
-type told struct {
+// eventsAnswer is the answer of events. Next is where to go on.
+type eventsAnswer struct {
 	Events []postadjudication.Event  `json:"events"`
 	Next   postadjudication.Position `json:"next"`
 }
@@ -85,7 +85,7 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 		return err
 	}
 	if sh.JSON {
-		return sh.Answer(told{append([]postadjudication.Event{}, events...), next})
+		return sh.Answer(eventsAnswer{append([]postadjudication.Event{}, events...), next})
 	}
 	s := sh.Screen()
 	rows := make([][]string, len(events))

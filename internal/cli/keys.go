@@ -83,7 +83,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return showMade(sh, made)
+				return answerKey(sh, made)
 			})
 		},
 	}
@@ -148,7 +148,7 @@ tells when it was used last.`,
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
-				return showMade(sh, made)
+				return answerKey(sh, made)
 			})
 		},
 	}
@@ -157,8 +157,8 @@ tells when it was used last.`,
 	return cmd
 }
 
-// showMade shows a key that was made, with its token.
-func showMade(sh *shell.Shell, made api.NewKey) error {
+// answerKey answers with a key that was made, with its token.
+func answerKey(sh *shell.Shell, made api.NewKey) error {
 	if sh.JSON {
 		return sh.Answer(made)
 	}
@@ -235,15 +235,15 @@ Every server refuses it at most 2 seconds later.`,
 				return err
 			}
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				gone, err := be.Keys.Revoke(ctx, args[0], k.Reason)
+				revoked, err := be.Keys.Revoke(ctx, args[0], k.Reason)
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
 				if sh.JSON {
-					return sh.Answer(gone)
+					return sh.Answer(revoked)
 				}
 				s := sh.Screen()
-				s.Text("The key %s of %s is revoked since %s.", gone.Prefix, gone.Principal, gone.RevokedAt.Format(time.RFC3339))
+				s.Text("The key %s of %s is revoked since %s.", revoked.Prefix, revoked.Principal, revoked.RevokedAt.Format(time.RFC3339))
 				return s.Err()
 			})
 		},

@@ -37,7 +37,7 @@ func peopleShow(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return tellPeople(sh, now)
+				return answerPeople(sh, now)
 			})
 		},
 	}
@@ -62,7 +62,7 @@ func peopleSet(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return tellPeople(sh, now)
+				return answerPeople(sh, now)
 			})
 		},
 	}
@@ -70,7 +70,7 @@ func peopleSet(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-func tellPeople(sh *shell.Shell, now postadjudication.People) error {
+func answerPeople(sh *shell.Shell, now postadjudication.People) error {
 	if sh.JSON {
 		return sh.Answer(now)
 	}

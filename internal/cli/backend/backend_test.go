@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // On loopback with the escrow service for demonstrations a server asks for no key, only
 // whose letters are meant; it gives the answers that the library gives, and refuses in

@@ -13,7 +13,7 @@ import (
 )
 
 func hold(sh *shell.Shell) *cobra.Command {
-	return annotation(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
+	return annotateCommand(sh, "hold RUN", "Keep an open dead letter whatever its retention says", `Keep an open dead letter: while it is held, neither retention nor a purge takes it, and
 no rule tries it again. A person who names it may still fork or reconcile it.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
@@ -21,7 +21,7 @@ no rule tries it again. A person who names it may still fork or reconcile it.`,
 }
 
 func release(sh *shell.Shell) *cobra.Command {
-	return annotation(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
+	return annotateCommand(sh, "release RUN", "Let a held dead letter go", `Let a held dead letter go: its retention applies again, counted from its death.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
@@ -30,7 +30,7 @@ func release(sh *shell.Shell) *cobra.Command {
 func mark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
 	q := postadjudication.MarkRequest{}
-	cmd := annotation(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
+	cmd := annotateCommand(sh, "mark RUN", "Say whether a dead letter is worth another try, or must be looked at", `Mark an open dead letter. What nobody has marked follows from how it died. Marks steer
 people and rules; they open no gate.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Desk, error) {
 			q.Reason = l.reason
@@ -51,9 +51,9 @@ people and rules; they open no gate.`,
 	return cmd
 }
 
-// annotation is a command that says something of one letter, and shows what is said of it
+// annotateCommand is a command that says something of one letter, and shows what is said of it
 // then.
-func annotation(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *letterCommand) (postadjudication.Desk, error)) *cobra.Command {
+func annotateCommand(sh *shell.Shell, use, short, long string, act func(context.Context, backend.Backend, *letterCommand) (postadjudication.Desk, error)) *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),

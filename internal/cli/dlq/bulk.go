@@ -102,8 +102,8 @@ func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx co
 	return cmd
 }
 
-// before adds a check of the flags to a command.
-func before(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Command {
+// withCheck adds a check of the flags to a command.
+func withCheck(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd); err != nil {
@@ -125,7 +125,7 @@ func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, c
 		return backend.AnswerPlan(sh, o, b)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why (required)")
-	return before(cmd, func(cmd *cobra.Command) error { return shell.NeedReason(cmd, reason) })
+	return withCheck(cmd, func(cmd *cobra.Command) error { return shell.NeedReason(cmd, reason) })
 }
 
 func bulkShow(sh *shell.Shell) *cobra.Command {

@@ -44,7 +44,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 	cmd.Flags().StringVar(&hash, "hash", "", "of the plan, as it was shown (required)")
 	detachFlag(cmd.Flags(), &detach)
 	shell.YesFlag(cmd.Flags(), &yes)
-	return before(cmd, func(cmd *cobra.Command) error {
+	return withCheck(cmd, func(cmd *cobra.Command) error {
 		if hash == "" {
 			return shell.Usage(cmd, errors.New("--hash is missing: it stands in the plan"))
 		}

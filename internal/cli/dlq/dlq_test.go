@@ -1,12 +1,15 @@
 package dlq_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // An operator takes a dead letter from "something broke" to "settled after the fix",
 // and one of unknown outcome from a finding to its end.

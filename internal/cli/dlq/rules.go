@@ -39,7 +39,7 @@ func rulesList(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return tellRules(sh, found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
+				return answerRules(sh, found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
 			})
 		},
 	}
@@ -126,7 +126,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return tellRules(sh, []postadjudication.StandingRule{set}, set)
+				return answerRules(sh, []postadjudication.StandingRule{set}, set)
 			})
 		},
 	}
@@ -153,7 +153,7 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 				if !sh.JSON {
 					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)
 				}
-				return tellRules(sh, []postadjudication.StandingRule{was}, was)
+				return answerRules(sh, []postadjudication.StandingRule{was}, was)
 			})
 		},
 	}
@@ -169,7 +169,7 @@ func ruleName(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-func tellRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer any) error {
+func answerRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer any) error {
 	if sh.JSON {
 		return sh.Answer(answer)
 	}

@@ -1,12 +1,15 @@
 package history_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // What was done with keys, plans and circuit breakers can be read on the command line.
 func TestRegistersAreListed(t *testing.T) {

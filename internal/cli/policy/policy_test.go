@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -8,6 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 func TestPolicyIsSetListedAndItsHistoryTold(t *testing.T) {
 	t.Parallel()

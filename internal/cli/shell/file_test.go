@@ -1,6 +1,7 @@
 package shell_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 // A file that can't be made is named as it was asked for.
 func TestAFileThatCantBeMadeIsNamed(t *testing.T) {
