@@ -252,7 +252,7 @@ Every server refuses it at most 2 seconds later.`,
 	return cmd
 }
 
-// access is about what access keys were refused.
+// accessCommand is the group of commands about what access keys were refused.
 func accessCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,

@@ -59,7 +59,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	return root
 }
 
-// version tells what this program was built from.
+// showVersion tells what this program was built from.
 func showVersion(sh *shell.Shell) error {
 	if sh.JSON {
 		return sh.Answer(build.Read())

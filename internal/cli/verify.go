@@ -191,7 +191,7 @@ func noteHeads(sh *shell.Shell, name string, v verification, audit *postadjudica
 	return writeHeads(name, audit.Heads)
 }
 
-// audit checks what is asked for. Of noted heads, it leaves those of the case that is.
+// runAudit checks what is asked for. Of noted heads, it leaves those of the case that is.
 func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
 	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {

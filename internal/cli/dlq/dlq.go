@@ -51,7 +51,7 @@ func (l *letterCommand) check(cmd *cobra.Command, run string) (err error) {
 	return shell.NeedReason(cmd, l.reason)
 }
 
-// withLetter is withBackend for an action on one letter.
+// withLetter is backend.With for an action on one letter.
 func withLetter(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, run string, work func(context.Context, backend.Backend) error) error {
 	if err := l.check(cmd, run); err != nil {
 		return err

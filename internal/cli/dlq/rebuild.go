@@ -42,7 +42,7 @@ again when it was stopped. It is done beside the database: there is no --server 
 			case actor == "" || reason == "":
 				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where c.look does not
+			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where OpenReadOnly does not
 			if err != nil {
 				return err
 			}
