@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 )
@@ -28,6 +29,20 @@ func (m *Manager) endpoint(r Run) Target {
 		t.Name = of
 	}
 	return t
+}
+
+// calls reports whether a handler of this process calls a target.
+func (m *Manager) calls(t Target) bool {
+	named, some := m.cfg.Targets[t.Family]
+	return !some || slices.Contains(named, t.Name)
+}
+
+// calledTargets are all that Config.Targets names.
+func (m *Manager) calledTargets() (all []string) {
+	for _, family := range slices.Sorted(maps.Keys(m.cfg.Targets)) {
+		all = append(all, m.cfg.Targets[family]...)
+	}
+	return all
 }
 
 // BreakerState is where a circuit breaker stands.

@@ -153,8 +153,8 @@ func (k *breakerLoop) follow(ctx context.Context, b Breaker) {
 		return // not written yet, or not ours to release
 	}
 	f := k.m.families[b.Family]
-	if f == nil && b.Tenant == "" || k.m.leadsNothing() {
-		return // of a family that other processes run, or theirs for now
+	if b.Tenant == "" && (f == nil || !k.m.calls(b.Target)) || k.m.leadsNothing() {
+		return // of a target that other processes call, or theirs for now
 	}
 	if _, at := k.leading.LoadOrStore(b.Target, true); at {
 		return

@@ -87,7 +87,7 @@ func (c *clock) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if why := c.judge.refuses(c.others); why != "" {
-		return errors.New("background: " + why)
+		return unready("the clock of this machine, or that of the database, is off", errors.New("background: "+why))
 	}
 	return nil
 }

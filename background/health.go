@@ -15,6 +15,25 @@ import (
 // written: another process may reach it.
 var errUnavailable = errors.New("background: the journal cannot be reached")
 
+// Unready is why a process does no work.
+type Unready struct {
+	Reason string // names no server, address or tenant: whoever asks may read it
+	Err    error  // says it in full
+}
+
+// Error implements error.
+func (u *Unready) Error() string { return u.Err.Error() }
+
+// Unwrap gives the error in full.
+func (u *Unready) Unwrap() error { return u.Err }
+
+func unready(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Unready{reason, err}
+}
+
 // health knows whether evidence can be written. While a single move of this
 // process is waiting to be written, nothing new is claimed.
 type health struct {
@@ -67,7 +86,7 @@ func (h *health) err() error {
 	if h.troubled == 0 {
 		return nil
 	}
-	return fmt.Errorf("background: %d moves wait to be written: %w", h.troubled, h.cause)
+	return unready("evidence can't be written", fmt.Errorf("background: %d moves wait to be written: %w", h.troubled, h.cause))
 }
 
 func (h *health) writable() <-chan struct{} {
@@ -80,7 +99,8 @@ func (h *health) writable() <-chan struct{} {
 func (m *Manager) Ping(ctx context.Context) error { return m.redis.Ping(ctx).Err() }
 
 // Healthy is nil while all that this process knows is on record, and work can move: a
-// claim can be written, and notifications be sent and taken. Otherwise it says why not.
+// claim can be written, and notifications be sent and taken. Otherwise it says why not: each of
+// the errors that are joined is an *Unready.
 func (m *Manager) Healthy() error {
 	if !m.started.Load() {
 		return m.health.err()
@@ -99,4 +119,4 @@ func (m *Manager) claimable() error {
 	return m.health.err()
 }
 
-var errNoSession = errors.New("background: this process can't show that it lives; nothing is claimed")
+var errNoSession = unready("this process can't show that it lives", errors.New("background: this process can't show that it lives; nothing is claimed"))

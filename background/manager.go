@@ -22,8 +22,10 @@ type Config struct {
 	Ledger   Ledger
 	Database string // identity of the ledger: a Redis that carries the notifications of another one is refused; not looked at when empty
 	Families []Family
-	// Targets are whom the handlers of this process call: its session shows them.
-	Targets []string
+	// Targets are whom the handlers of a family call, by its name; those of a family that is
+	// not named call any. The session shows them, and no other circuit breaker of the family
+	// is led here.
+	Targets map[string][]string
 	// Shared are targets, of no tenant, that go by the circuit breaker of another target of
 	// their family, for they are the same endpoint. The ledger has to go by it as well.
 	Shared map[Target]string

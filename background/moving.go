@@ -40,7 +40,7 @@ func (p *progress) stuck(what string, now time.Time) error {
 	if p.failing.IsZero() || now.Sub(p.failing) < stuckFor {
 		return nil
 	}
-	return fmt.Errorf("background: %s since %s: %w", what, p.failing.UTC().Format(time.RFC3339), p.cause)
+	return unready(what, fmt.Errorf("background: %s since %s: %w", what, p.failing.UTC().Format(time.RFC3339), p.cause))
 }
 
 func (m *moving) swept(err error)  { m.note(&m.sent, err) }

@@ -61,7 +61,7 @@ type redisOwner struct {
 func (o *redisOwner) err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return errors.Join(o.cluster, o.foreign, o.apart)
+	return unready("this Redis may not be worked with", errors.Join(o.cluster, o.foreign, o.apart))
 }
 
 // vacantSweeps is for how many sweeps a Redis that was nobody's when it was first seen is

@@ -93,7 +93,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock, before anything is claimed
 	}
 	sent := monotonic()
-	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Targets: s.m.cfg.Targets, Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
+	shows := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.served(), Targets: s.m.calledTargets(), Barred: s.m.barredBy(), Redis: s.m.redisOwner.named(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Ledger.Beat(ctx, shows)
 	s.m.moving.showed(err)
 	switch {

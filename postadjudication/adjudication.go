@@ -116,8 +116,8 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if !utf8.Valid(p) || dec.Decode(&object) != nil || object == nil || dec.More() {
 		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
 	}
-	if field := inexact("payload", object); field != "" {
-		return nil, &FieldError{Field: field, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
+	if path, found := inexact(object); found {
+		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that not every JSON reader keeps exact; write it as a string"}
 	}
 	canonical, err := jcs.Transform(p)
 	if err != nil {
@@ -137,29 +137,29 @@ func within(outer, path string) string {
 	return outer + "." + path
 }
 
-// inexact names a number in a JSON value that canonical JSON would round: an integer
-// beyond 2^53-1, or one that no finite double can hold.
-func inexact(path string, v any) string {
+// inexact returns the path, below the value, of a number in it that canonical JSON would
+// round: an integer beyond 2^53-1, or one that no finite double can hold.
+func inexact(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, member := range v {
-			if field := inexact(path+"."+k, member); field != "" {
-				return field
+			if below, found := inexact(member); found {
+				return "." + k + below, true
 			}
 		}
 	case []any:
 		for i, member := range v {
-			if field := inexact(fmt.Sprintf("%s[%d]", path, i), member); field != "" {
-				return field
+			if below, found := inexact(member); found {
+				return fmt.Sprintf("[%d]%s", i, below), true
 			}
 		}
 	case json.Number:
 		f, err := v.Float64()
 		if err != nil || !strings.ContainsAny(v.String(), ".eE") && math.Abs(f) > settlement.MaxMinor {
-			return path
+			return "", true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // plainText reports whether a text is UTF-8 without control characters, and without those of

@@ -121,6 +121,23 @@ type conditions struct {
 	pooled time.Time // when it was last looked for a pooler
 }
 
+// unready is err as readiness tells it.
+func (c *conditions) unready() error {
+	err := c.err()
+	reason := "this database may not be worked on"
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrSchema):
+		reason = "the schema of the database is not that of this program"
+	case errors.Is(err, postgres.ErrTriggersOff):
+		reason = "triggers of the database are not in force"
+	case errors.Is(err, ErrTargets):
+		reason = "targets go by other circuit breakers than this process has for them"
+	}
+	return &Unready{Reason: reason, Err: err}
+}
+
 // err says why nothing may be claimed.
 func (c *conditions) err() error {
 	if err := c.bad.Load(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/recourse-dev/recourse/internal/turns"
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
 // ErrTooManyConditions means that a search, an export or a plan with a condition was not
@@ -21,9 +21,9 @@ const (
 )
 
 // exprLimiter bounds the work that conditions make in a process. Evaluations of all of them
-// take turns on half of the processors, so that the other half is left to settlements.
+// run on half of the processors, so that the other half is left to settlements.
 type exprLimiter struct {
-	turns *turns.Turns
+	cpu *cpulimit.Limit
 
 	mu       sync.Mutex
 	active   int
@@ -31,7 +31,7 @@ type exprLimiter struct {
 }
 
 func newExprLimiter() *exprLimiter {
-	return &exprLimiter{turns: turns.OfProcess(), byTenant: map[string]int{}}
+	return &exprLimiter{cpu: cpulimit.OfProcess(), byTenant: map[string]int{}}
 }
 
 // acquire takes a place of a tenant until release is called, once. It returns
@@ -79,9 +79,9 @@ func (l *exprLimiter) condition(tenant, where string) (*limitedCondition, error)
 	return &limitedCondition{e, l, release}, nil
 }
 
-// Meets waits for its turn to evaluate.
+// Meets waits for a processor to evaluate.
 func (c *limitedCondition) Meets(ctx context.Context, letter Letter) (met bool, err error) {
-	if waited := c.limiter.turns.Do(ctx, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
+	if waited := c.limiter.cpu.Do(ctx, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
 		return false, waited
 	}
 	return met, err

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/turns"
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
 // heldWriter lets an export begin, and holds it at its first write.
@@ -139,12 +139,12 @@ func TestEvaluationsTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.done()
-	l.turns = turns.New(1)
+	l.cpu = cpulimit.New(1)
 	ctx, leave := context.WithCancel(context.Background())
-	if err := l.turns.Do(ctx, func() {
+	if err := l.cpu.Do(ctx, func() {
 		leave()
 		if _, err := c.Meets(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
-			t.Errorf("without a turn: %v", err)
+			t.Errorf("without a free processor: %v", err)
 		}
 	}); err != nil {
 		t.Error(err)

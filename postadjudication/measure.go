@@ -76,15 +76,18 @@ func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
 // wait until they go on. It is no fault, but a person should know.
 func (s *Service) Paused() []string { return s.manager.Paused() }
 
+// Unready is why a process does no work.
+type Unready = background.Unready
+
 // Healthy tells everything that keeps this process from its work; nil when nothing
-// does.
+// does. Each of the errors that are joined is an *Unready.
 func (s *Service) Healthy(ctx context.Context) error {
 	errs := []error{s.manager.Healthy()}
 	if err := s.journal.Ping(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("the journal cannot be reached: %w", err))
+		errs = append(errs, &Unready{Reason: "the database can't be reached", Err: fmt.Errorf("the journal cannot be reached: %w", err)})
 	}
 	if err := s.manager.Ping(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("redis cannot be reached: %w", err))
+		errs = append(errs, &Unready{Reason: "Redis can't be reached", Err: fmt.Errorf("redis cannot be reached: %w", err)})
 	}
 	return errors.Join(errs...)
 }

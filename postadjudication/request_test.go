@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/gowebpki/jcs"
@@ -48,4 +49,21 @@ func TestRequestIsCanonical(t *testing.T) {
 			t.Fatalf("%s\nwant %s", got, want)
 		}
 	})
+}
+
+// A number that canonical JSON would round is refused, by where it stands.
+func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
+	t.Parallel()
+	for text, field := range map[string]string{
+		`{"a":9007199254740993}`:                      "payload.a",
+		`{"a":[1,{"b":[0,-9007199254740993]}]}`:       "payload.a[1].b[1]",
+		`{"a":1e400}`:                                 "payload.a",
+		`{"a":9007199254740991,"b":0.1,"c":[1e3,-0]}`: "",
+	} {
+		_, err := canonicalPayload(json.RawMessage(text))
+		var refused *FieldError
+		if errors.As(err, &refused); (refused == nil) != (field == "") || refused != nil && refused.Field != field {
+			t.Errorf("%s: %v, want %q", text, err, field)
+		}
+	}
 }

@@ -174,8 +174,8 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Ledger: journal, Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, Recoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, Simulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnMove: s.moved(c.OnMove),
-		Breaker: c.Brake, OnBreaker: c.OnBrake, Database: installed.ID, Barred: s.conditions.err,
-		Targets: s.settlements.targets.names(), Shared: s.settlements.targets.shared(),
+		Breaker: c.Brake, OnBreaker: c.OnBrake, Database: installed.ID, Barred: s.conditions.unready,
+		Targets: map[string][]string{Family: s.settlements.targets.names()}, Shared: s.settlements.targets.shared(),
 	})
 	if err != nil {
 		journal.Close()

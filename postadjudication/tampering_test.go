@@ -292,8 +292,8 @@ func (s *crimeScene) forgeries() []forgery {
 
 // What one who owns the tables can change, with triggers off and the chain of SHA-256 links
 // computed anew where that hides it better, and what notices it: the audit alone, only heads
-// that were noted outside, or only heads that are newer than what was taken away. The README
-// has the table.
+// that were noted outside, or only heads that are newer than what was taken away. The table
+// is in receipts/README.md.
 func TestTamperingAndWhatNoticesIt(t *testing.T) {
 	t.Parallel()
 	s := newCrimeScene(t)

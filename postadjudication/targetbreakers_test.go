@@ -122,3 +122,23 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 		})
 	}
 }
+
+// A process that does not call a target leaves its open circuit breaker to those that do.
+func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, calling("bank"), braking)
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	for n := range 20 {
+		r.mustSubmit(to("bank", release(n)))
+	}
+	r.untilBrake(background.BreakerOpen)
+	r.stopWork()
+	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().Braked == 1 })
+	o.down.Store(false)
+	patient := func(c *Config) { c.Brake = BrakeRule{Lead: 3 * time.Second} } // the other one would lead first
+	joinRig(t, r.url, r.redis, r.escrow, calling("bank"), patient).work()
+	r.untilClosed()
+}

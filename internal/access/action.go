@@ -11,6 +11,7 @@ const (
 	Read      Action = "read"      // runs, cases, dead letters, brakes, events
 	Receipts  Action = "receipts"  // the evidence, and its verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
+	Metrics   Action = "metrics"   // /metrics, which measures all tenants
 	Fork      Action = "fork"      // try a dead letter again
 	Reconcile Action = "reconcile" // record what became of money
 	Cancel    Action = "cancel"    // end a run that waits
@@ -36,6 +37,7 @@ var table = map[Action][]Role{
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
 	Receipts:  {Operator, Approver, Auditor, Admin},
 	Queues:    {Platform},
+	Metrics:   {Platform},
 	Fork:      {Operator},
 	Reconcile: {Operator},
 	Cancel:    {Operator},
@@ -55,7 +57,7 @@ var table = map[Action][]Role{
 
 // Actions lists every action, in the order of the table. The slice is the caller's.
 func Actions() []Action {
-	return []Action{Submit, Read, Receipts, Queues, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
+	return []Action{Submit, Read, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
 }
 
 // Allowed lists the roles that may do something. The slice is the caller's.

@@ -13,6 +13,7 @@ submit      x         -        -        -       -     -
 read        x         x        x        x       x     -
 receipts    -         x        x        x       x     -
 queues      -         -        -        -       -     x
+metrics     -         -        -        -       -     x
 fork        -         x        -        -       -     -
 reconcile   -         x        -        -       -     -
 cancel      -         x        -        -       -     -

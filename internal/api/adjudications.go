@@ -10,8 +10,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 	"github.com/recourse-dev/recourse/internal/intake"
-	"github.com/recourse-dev/recourse/internal/turns"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -174,7 +174,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	var at []int
 	for i, text := range texts {
 		var adjudication postadjudication.Adjudication
-		if err := turns.OfProcess().Do(ctx, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
+		if err := cpulimit.OfProcess().Do(ctx, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
 			return nil, err
 		}
 		if items[i].Problem != nil {

@@ -22,7 +22,7 @@
 //
 // With curl:
 //
-//	curl -H "Authorization: Bearer $RECOURSE_KEY" $URL/api/v1/dead-letters?standing=open
+//	curl -H "Authorization: Bearer $RECOURSE_KEY" $URL/api/v1/dead-letters?letter=open
 //	curl -H "Authorization: Bearer $RECOURSE_KEY" -H 'Idempotency-Key: ticket-17' \
 //	     --json '{"reason":"the escrow service is mended"}' $URL/api/v1/dead-letters/$RUN/fork
 //	curl -N -H "Authorization: Bearer $RECOURSE_KEY" $URL/api/v1/events/stream

@@ -10,8 +10,12 @@
 //
 // The pages are served on loopback unless the operator says otherwise, for they speak
 // no TLS. The API and asynqmon ask for an access key, except on loopback with the
-// escrow service for demonstrations; /livez, /readyz and /metrics name no tenant and
-// ask for none, nor does the /stage/ of a demonstration.
+// escrow service for demonstrations. /livez and /readyz ask for none, and tell no more
+// than whether the process works. /metrics asks for one unless this machine asks, or is
+// at a listener of its own. The /stage/ of a demonstration asks for none, on loopback.
+//
+// Built with the tag production it has neither servers of its own nor the escrow service for
+// demonstrations, and nothing that they need.
 //
 // The package may import postadjudication and its executors, background for its
 // words, internal/api, internal/access, internal/fakeescrow, internal/localpg, asynq,

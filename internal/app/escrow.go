@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
@@ -14,10 +13,14 @@ type Escrow struct {
 	Executor postadjudication.Executor // of the default one
 	Targets  []postadjudication.Target // beside it
 
-	calls    *escrowhttp.Executor // of the default one
-	all      []*escrowhttp.Executor
-	embedded *fakeescrow.Service // nil unless it was started here
-	url      string
+	calls *escrowhttp.Executor // of the default one
+	all   []*escrowhttp.Executor
+	url   string
+
+	// Of the escrow service for demonstrations; nil unless it was started here:
+	embedded *Ledger
+	wrap     func(*escrowhttp.Executor) postadjudication.Executor
+	stop     func()
 }
 
 // OpenEscrow makes the clients of the escrow services that the options name. It calls nobody.
@@ -31,15 +34,15 @@ func (o *Options) startEscrow() (*Escrow, error) {
 	if o.EscrowURL != "" {
 		return o.OpenEscrow()
 	}
-	service, err := fakeescrow.Start(fakeescrow.Config{})
-	if err != nil {
+	e := &Escrow{}
+	if err := e.embed(); err != nil {
 		return nil, err
 	}
 	lifetime := o.KeyLifetime.Span
 	if !o.KeyLifetime.Said {
 		lifetime = postadjudication.Forever
 	}
-	return o.openEscrow(&Escrow{url: service.URL(), embedded: service}, lifetime, -1)
+	return o.openEscrow(e, lifetime, -1)
 }
 
 func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escrow, error) {
@@ -69,8 +72,8 @@ func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escr
 		return nil, err
 	}
 	e.Executor = e.calls
-	if e.embedded != nil {
-		e.Executor = fakeescrow.NewPanicking(e.calls)
+	if e.wrap != nil {
+		e.Executor = e.wrap(e.calls)
 	}
 	for _, t := range named {
 		next := postadjudication.Target{Name: t.name}
@@ -93,7 +96,7 @@ func (e *Escrow) Close() {
 	for _, one := range e.all {
 		one.Close()
 	}
-	if e.embedded != nil {
-		e.embedded.Close()
+	if e.stop != nil {
+		e.stop()
 	}
 }

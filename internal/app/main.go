@@ -1,12 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -16,8 +17,6 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
-	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -46,19 +45,19 @@ type Main struct {
 	// Set by Start.
 	Service *postadjudication.Service
 	Redis   asynq.RedisConnOpt
-	URL     string              // of the pages; empty when there are none
-	Where   string              // URL of the database; it may hold a password
-	Keys    bool                // whoever asks needs an access key
-	Escrow  string              // base URL of the escrow service
-	Ledger  *fakeescrow.Service // of the embedded escrow service; nil when there is none
+	URL     string  // of the pages; empty when there are none
+	Metrics string  // URL of /metrics, and of /readyz in full; URL unless the options name another listener
+	Where   string  // URL of the database; it may hold a password
+	Keys    bool    // whoever asks needs an access key
+	Escrow  string  // base URL of the escrow service
+	Ledger  *Ledger // the embedded escrow service; nil when there is none
 	// For how long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
 
 	metrics  *metrics
-	traces   bool // the environment says where traces go
-	collects bool // the environment says how often garbage is collected
-	pages    *http.Server
-	serving  sync.WaitGroup
+	traces   bool                   // the environment says where traces go
+	collects bool                   // the environment says how often garbage is collected
+	unready  atomic.Pointer[string] // why it is not ready, as it was logged last
 	closers  []func() error
 }
 
@@ -136,60 +135,62 @@ func (m *Main) Start(ctx context.Context) error {
 func (m *Main) startServers(ctx context.Context) (databaseURL, redisURL string, err error) {
 	databaseURL, redisURL = m.Options.DatabaseURL, m.Options.RedisURL
 	if databaseURL == "" {
-		server, err := localpg.Start(ctx, localpg.Options{Durable: true})
-		if err != nil {
-			return "", "", fmt.Errorf("starting a private Postgres: %w", err)
-		}
-		m.closing(server.Stop)
-		databaseURL = server.URL("postgres")
-		if _, _, err := postadjudication.Migrate(ctx, databaseURL); err != nil {
+		if databaseURL, err = m.startPostgres(ctx); err != nil {
 			return "", "", err
 		}
 	}
 	if redisURL == "" {
-		memory, err := startMemoryRedis()
-		if err != nil {
-			return "", "", fmt.Errorf("starting a Redis within the process: %w", err)
+		if redisURL, err = m.startRedis(); err != nil {
+			return "", "", err
 		}
-		m.closing(func() error { memory.close(); return nil })
-		redisURL = memory.url()
 	}
 	return databaseURL, redisURL, nil
 }
 
 // startPages listens, so that a port that is taken is an error of Start.
 func (m *Main) startPages(ctx context.Context) error {
+	var err error
+	if address := m.Options.MetricsListen; address != "" {
+		if m.Metrics, err = m.serve(ctx, address, m.innerRoutes(), func() {}); err != nil {
+			return err
+		}
+	}
 	if m.Options.Listen == "" {
 		return nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", m.Options.Listen)
-	if err != nil {
-		return wrong("nothing can be served at %s (%w): name another address", m.Options.Listen, err)
-	}
-	m.closing(func() error { // once it is served from, it is closed already
-		if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
 	monitor := newMonitor(m.Redis)
 	m.closing(monitor.Close)
 	face, err := m.startAPI()
 	if err != nil {
 		return err
 	}
-	m.URL = "http://" + listener.Addr().String()
-	m.pages = &http.Server{
-		Handler: m.routes(monitor, face), ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit, MaxHeaderBytes: headerBytes,
+	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, face), face.Stop); err != nil {
+		return err
 	}
-	m.pages.RegisterOnShutdown(face.Stop)
-	m.closing(m.stopPages)
-	m.serving.Go(func() {
-		if err := m.pages.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			m.Log.Error("the pages are no longer served", zap.Error(err))
+	m.Metrics = cmp.Or(m.Metrics, m.URL)
+	return nil
+}
+
+// serve serves pages until Close, which calls stopping first so that streams end. It gives the
+// URL that they are at.
+func (m *Main) serve(ctx context.Context, address string, pages http.Handler, stopping func()) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", wrong("nothing can be served at %s (%w): name another address", address, err)
+	}
+	server := &http.Server{Handler: pages, ReadHeaderTimeout: headerLimit, ReadTimeout: pageLimit, WriteTimeout: pageLimit, MaxHeaderBytes: headerBytes}
+	server.RegisterOnShutdown(stopping)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			m.Log.Error("the pages are no longer served", zap.String("address", address), zap.Error(err))
 		}
 	})
-	return nil
+	m.closing(func() error {
+		defer serving.Wait()
+		return stop(server)
+	})
+	return "http://" + listener.Addr().String(), nil
 }
 
 // startAPI makes the API. No key is needed on loopback as long as the money is that of
@@ -213,14 +214,13 @@ func (m *Main) startAPI() (*api.API, error) {
 	return face, nil
 }
 
-func (m *Main) stopPages() error {
+func stop(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), pageGrace)
 	defer cancel()
-	err := m.pages.Shutdown(ctx)
+	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = m.pages.Close()
+		err = server.Close()
 	}
-	m.serving.Wait()
 	return err
 }
 

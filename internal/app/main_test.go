@@ -136,34 +136,6 @@ func TestAsynqmonIsForLookingOnly(t *testing.T) {
 	}
 }
 
-func TestNotReadyWhilePostgresIsAway(t *testing.T) {
-	t.Parallel()
-	o := options(t)
-	databaseURL, drop, err := app.FreshDatabase(t.Context(), o.DatabaseURL, "recourse_gone")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := postadjudication.Migrate(t.Context(), databaseURL); err != nil {
-		t.Fatal(err)
-	}
-	o.DatabaseURL = databaseURL
-	m := &app.Main{}
-	start(t, o, m)
-	if err := drop(); err != nil {
-		t.Fatal(err)
-	}
-	status, body := get(t, m.URL+"/readyz")
-	if status != http.StatusServiceUnavailable || !strings.HasPrefix(body, "not ready: ") || !strings.Contains(body, "the journal cannot be reached") {
-		t.Errorf("%d %q", status, body)
-	}
-	if status, body = get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"ready":false`) {
-		t.Errorf("%d %q", status, body)
-	}
-	if status, _ := get(t, m.URL+"/livez"); status != http.StatusOK {
-		t.Errorf("livez: %d", status)
-	}
-}
-
 func TestPrivateServersComeAndGoWithTheMain(t *testing.T) {
 	t.Parallel()
 	m := &app.Main{}

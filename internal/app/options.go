@@ -24,6 +24,7 @@ const (
 	TargetsVariable       = "RECOURSE_TARGETS"
 	InsecureVariable      = "RECOURSE_INSECURE_SERVERS"
 	ProxyVariable         = "RECOURSE_PROXY_FROM_ENVIRONMENT"
+	MetricsListenVariable = "RECOURSE_METRICS_LISTEN"
 )
 
 // DefaultListen is where the pages are when nothing else is said.
@@ -44,6 +45,7 @@ type Options struct {
 	Insecure            []string // servers beyond this machine whose way is trusted; see Routes
 	Proxy               bool     // calls the escrow services by the proxy that HTTP_PROXY and HTTPS_PROXY name
 	Listen              string   // host:port of the pages; empty means none
+	MetricsListen       string   // host:port of /metrics and of /readyz in full, for whoever reaches it; empty: they are where the pages are
 	Expose              bool     // allows a Listen beyond loopback
 	RequestLog          string   // level at which each request is logged; empty: debug
 	RequireKeys         bool     // asks for access keys on loopback with the embedded escrow service, too
@@ -112,8 +114,11 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindServers(f)
 	f.StringVar(&o.EscrowURL, "escrow", "", "base URL of the escrow service (default $"+EscrowVariable+"); $"+AuthorizationVariable+" is sent to it")
 	o.BindTargets(f)
-	f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
+	if Demonstrates {
+		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations when none is named; only on a database that was empty when this was done first, and never for real money after that")
+	}
 	f.StringVar(&o.Listen, "listen", DefaultListen, "where to serve /api/v1, /asynqmon, /livez, /readyz and /metrics")
+	f.StringVar(&o.MetricsListen, "metrics-listen", "", "where to serve /metrics, and /readyz with all reasons, to whoever reaches it, without a key; they are not on --listen then (default $"+MetricsListenVariable+", else on --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback, where keys travel in the clear: put TLS in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "ask for access keys also on loopback with the escrow service for demonstrations")
 	f.StringVar(&o.RequestLog, "request-log", "debug", "level at which each request is logged, with its principal: debug, info or warn; seen from --log-level on")
@@ -130,7 +135,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 		to   *string
 		name string
 	}{
-		{&o.DatabaseURL, DatabaseVariable}, {&o.RedisURL, RedisVariable}, {&o.EscrowURL, EscrowVariable}, {&o.Authorization, AuthorizationVariable},
+		{&o.DatabaseURL, DatabaseVariable}, {&o.RedisURL, RedisVariable}, {&o.EscrowURL, EscrowVariable}, {&o.Authorization, AuthorizationVariable}, {&o.MetricsListen, MetricsListenVariable},
 	} {
 		if *v.to == "" {
 			*v.to = getenv(v.name)
@@ -154,7 +159,7 @@ func (o *Options) check() error {
 	case o.RedisURL == "" && !o.Private:
 		return wrong("no Redis is named: set %s or --redis", RedisVariable)
 	case o.EscrowURL == "" && !o.Embedded:
-		return wrong("no escrow service is named: set %s or --escrow, or try --embedded", EscrowVariable)
+		return wrong("no escrow service is named: set %s or --escrow%s", EscrowVariable, orEmbedded)
 	case o.EscrowURL != "" && !o.KeyLifetime.Said:
 		return wrong(KeyLifetimeMissing)
 	case o.TimeLimit <= 0:
@@ -193,6 +198,9 @@ func (o *Options) requestLevel() (zapcore.Level, error) {
 }
 
 func (o *Options) checkListen() error {
+	if _, _, err := net.SplitHostPort(o.MetricsListen); err != nil && o.MetricsListen != "" {
+		return wrong("--metrics-listen %q is not host:port", o.MetricsListen)
+	}
 	if o.Listen == "" {
 		return nil
 	}
@@ -206,8 +214,11 @@ func (o *Options) checkListen() error {
 }
 
 // loopback reports whether only this machine reaches the pages.
-func (o *Options) loopback() bool {
-	host, _, err := net.SplitHostPort(o.Listen)
+func (o *Options) loopback() bool { return loopbackAddress(o.Listen) }
+
+// loopbackAddress reports whether only this machine reaches what listens at host:port.
+func loopbackAddress(address string) bool {
+	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }

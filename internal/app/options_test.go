@@ -44,6 +44,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"localhost":                    {func(o *Options) { o.Listen = "localhost:0" }, ""},
 		"no port":                      {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
 		"no pages":                     {func(o *Options) { o.Listen = "" }, ""},
+		"metrics of their own":         {func(o *Options) { o.MetricsListen = ":9321" }, ""},
+		"metrics without a port":       {func(o *Options) { o.MetricsListen = "127.0.0.1" }, "--metrics-listen"},
 	} {
 		o := sound()
 		tc.change(&o)
@@ -89,7 +91,7 @@ func TestAFlagBeatsTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.FromEnvironment(func(name string) string { return "env:" + name })
-	if o.RedisURL != "redis://flag" || o.DatabaseURL != "env:"+DatabaseVariable || o.EscrowURL != "env:"+EscrowVariable || o.Authorization != "env:"+AuthorizationVariable {
+	if o.RedisURL != "redis://flag" || o.DatabaseURL != "env:"+DatabaseVariable || o.EscrowURL != "env:"+EscrowVariable || o.Authorization != "env:"+AuthorizationVariable || o.MetricsListen != "env:"+MetricsListenVariable {
 		t.Errorf("%+v", o)
 	}
 	if o.Listen != DefaultListen || o.TimeLimit != 10*time.Second {

@@ -120,7 +120,7 @@ func TestNotReadyWhileRedisIsAway(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := get(t, m.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "redis cannot be reached") {
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "Redis can't be reached") {
 		t.Errorf("%d %q", status, body)
 	}
 }

@@ -34,14 +34,14 @@ func running(t *testing.T, o app.Options, m *app.Main) {
 }
 
 // becomes asks whether a Main is ready until it answers so, and checks that people and
-// programs are told the same.
-func becomes(t *testing.T, m *app.Main, status int, reason string) {
+// programs are told the same: why in full where metrics have a listener, and else the plain reason.
+func becomes(t *testing.T, m *app.Main, status int, reason, plain string) {
 	t.Helper()
 	deadline, tick := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for {
-		code, body := get(t, m.URL+"/readyz", "Accept", "application/json")
+		code, body := get(t, m.Metrics+"/readyz", "Accept", "application/json")
 		var told struct {
 			Ready  bool
 			Reason string
@@ -59,7 +59,7 @@ func becomes(t *testing.T, m *app.Main, status int, reason string) {
 		}
 	}
 	// In plain text it is the same, unless it has changed just now.
-	if code, body := get(t, m.URL+"/readyz"); code == status && status != http.StatusOK && !strings.HasPrefix(body, "not ready: ") {
+	if code, body := get(t, m.URL+"/readyz"); code == status && status != http.StatusOK && (!strings.HasPrefix(body, "not ready: ") || !strings.Contains(body, plain)) {
 		t.Errorf("%d %q", code, body)
 	}
 	if code, body := get(t, m.URL+"/livez"); code != http.StatusOK || body != "ok\n" {
@@ -99,17 +99,18 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 		}
 	}}
 	o := options(t)
+	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	exec := db(t, o.DatabaseURL)
 	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.receipts FOR EACH ROW WHEN (NEW.subtype = 'attempt-succeeded') EXECUTE FUNCTION recourse.refuse()`)
 	s, err := m.Service.Submit(t.Context(), adjudication())
 	if err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full")
+	becomes(t, m, http.StatusServiceUnavailable, "1 moves wait to be written: postgres: pq: the disk is full", "not ready: evidence can't be written\n")
 	exec(`DROP TRIGGER refuse ON recourse.receipts`)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	<-settled
 	st, err := m.Service.Status(t.Context(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Attempts != 1 {
@@ -131,17 +132,18 @@ func TestAProcessThatIsNotKnownIsNotReady(t *testing.T) {
 		}
 	}}
 	o := options(t)
+	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	exec := db(t, o.DatabaseURL)
 	exec(refuse + `CREATE TRIGGER refuse BEFORE INSERT ON recourse.sessions FOR EACH ROW EXECUTE FUNCTION recourse.refuse()`)
 	exec(`DELETE FROM recourse.sessions`)
-	becomes(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed")
+	becomes(t, m, http.StatusServiceUnavailable, "can't show that it lives; nothing is claimed", "this process can't show that it lives\n")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err) // what is handed over is accepted, and waits
 	}
 	exec(`DROP TRIGGER refuse ON recourse.sessions`)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	<-settled
 }
 
@@ -170,16 +172,17 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 			settled <- struct{}{}
 		}
 	}}
+	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusServiceUnavailable, "the journal cannot be reached")
+	becomes(t, m, http.StatusServiceUnavailable, "the journal cannot be reached", "the database can't be reached")
 	if err := server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +193,9 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	t.Parallel()
 	o, m := options(t), &app.Main{}
+	o.MetricsListen = "127.0.0.1:0"
 	running(t, o, m)
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	client := redis.NewClient(&redis.Options{Addr: addr(m.Redis), Password: password(m.Redis)})
 	defer func() { _ = client.Close() }()
 	do := func(args ...any) {
@@ -201,11 +205,11 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 		}
 	}
 	do("CONFIG", "SET", "maxmemory", "1")
-	becomes(t, m, http.StatusServiceUnavailable, "no notification can be sent")
+	becomes(t, m, http.StatusServiceUnavailable, "no notification can be sent since", "no notification can be sent")
 	do("CONFIG", "SET", "maxmemory", "0")
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 	do("ACL", "SETUSER", "default", "-evalsha", "-eval")
-	becomes(t, m, http.StatusServiceUnavailable, "no notification can be taken")
+	becomes(t, m, http.StatusServiceUnavailable, "no notification can be taken since", "no notification can be taken")
 	do("ACL", "SETUSER", "default", "+evalsha", "+eval")
-	becomes(t, m, http.StatusOK, "")
+	becomes(t, m, http.StatusOK, "", "")
 }

@@ -115,6 +115,7 @@ type report struct {
 	Replies    map[string]int64    `json:"replies"`
 	Faults     map[string]*strikes `json:"faults"`
 	Quiet      float64             `json:"seconds_to_quiescence"`
+	Released   int                 `json:"breakers_released_at_the_end"` // behind which nothing but cases that fail waited
 	LeftOpen   int                 `json:"unknown_after_the_lookups"`
 	ByHand     int                 `json:"found_by_people_at_the_end"`
 	*verdict
@@ -156,13 +157,13 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 	healed := time.Now()
 	<-handed
 	l.open.Wait()
-	stuck, err := a.quiet(ctx, o.rest)
+	stuck, released, err := a.quiet(ctx, o.rest, alarmAfter)
 	if err != nil {
 		return nil, err
 	}
 	r = &report{Seed: o.seed, Seconds: time.Since(s.began).Seconds(), AppendOnly: o.appendOnly, Asked: l.asked.Load(), Replies: l.counts(),
-		Faults: s.struck, Quiet: time.Since(healed).Seconds()}
-	s.say("%d live runs after %.1fs", stuck, r.Quiet)
+		Faults: s.struck, Quiet: time.Since(healed).Seconds(), Released: released}
+	s.say("%d live runs after %.1fs, %d circuit breakers were released by hand", stuck, r.Quiet, released)
 	if err := a.resolve(ctx, o, s, r); err != nil {
 		return nil, err
 	}
@@ -182,16 +183,6 @@ func run(ctx context.Context, o options, tell io.Writer) (r *report, err error) 
 // clockError is what the clocks of two workers may lie apart by, when each has measured
 // how far its own is from the database's: by much less than they are off.
 const clockError = 250 * time.Millisecond
-
-// quiet waits until no run is live, and tells how many are when limit is over.
-func (a *arena) quiet(ctx context.Context, limit time.Duration) (live int, err error) {
-	for began := time.Now(); time.Since(began) < limit; pause(ctx, 100*time.Millisecond) {
-		if err := a.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.runs WHERE live`).Scan(&live); err != nil || live == 0 {
-			return live, err
-		}
-	}
-	return live, nil
-}
 
 // resolve has the escrow service mended and asked about everything that is unknown, for
 // as long as a call may be on its way and a lost worker's may be. What it has forgotten

@@ -102,7 +102,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := backend.Open(cmd.Context(), sh, o)
+			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it is pulled while Redis is away, too
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Comm
 		},
 	}
 	f := cmd.Flags()
-	o.BindServers(f)
+	o.BindLook(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
 	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")

@@ -1,3 +1,5 @@
+//go:build !production
+
 package cli
 
 import (
@@ -14,6 +16,11 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/testdata"
 )
+
+const demoLine = "See it work, with nothing to configure:   recourse demo\n\n"
+
+// demos are the commands that a program built for production does not have.
+func demos(sh *shell.Shell) []*cobra.Command { return []*cobra.Command{demoCommand(sh)} }
 
 func demoCommand(sh *shell.Shell) *cobra.Command {
 	var input, redisURL, listen string

@@ -26,7 +26,7 @@ func withPassword(t *testing.T, bare, of string) string {
 	return u.String()
 }
 
-// The first hour of the README, played by two: user:ada plans, user:ben lets run.
+// The first hour of the operators' guide (cmd/recourse/README.md), played by two: user:ada plans, user:ben lets run.
 func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

@@ -21,7 +21,7 @@ import (
 func keysCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: shell.UnknownCommand,
-		Long: `Make, list, rotate and revoke the access keys of the HTTP API and asynqmon. A key opens one
+		Long: `Make, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A key opens one
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
   submitter  hands over adjudications, and looks
@@ -30,8 +30,8 @@ tenant, and its principal is the actor of whatever is done with it. Its roles:
   auditor    looks at everything, with the receipts
   admin      keys, policies, rules, how many people money takes; moves no money
 
---platform opens asynqmon, which shows the queues of all tenants, and nothing else. It is
-given here only, beside the database.
+--platform opens asynqmon and /metrics, which show the queues and the money of all tenants,
+and nothing else. It is given here only, beside the database.
 
 A key of a person (user:...) ends after 90 days, any other after 400, if nothing else is
 said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
@@ -92,7 +92,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	local.BoolVar(&platform, "platform", false, "it opens asynqmon, which shows the queues of all tenants (not with --server: no tenant's admin gives it)")
+	local.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
 	k.BindLocal(f, local)
 	end.bind(f)
 	return cmd
@@ -212,14 +212,14 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		}
 		used, ends := "never", "never"
 		if k.LastUsed != nil {
-			used = k.LastUsed.Format("2006-01-02 15:04")
+			used = k.LastUsed.UTC().Format("2006-01-02 15:04")
 		}
 		if k.ExpiresAt != nil {
-			ends = k.ExpiresAt.Format("2006-01-02 15:04")
+			ends = k.ExpiresAt.UTC().Format("2006-01-02 15:04")
 		}
-		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.Format("2006-01-02 15:04") + " by " + k.CreatedBy}
+		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
-	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires", Spare: true}, {Name: "Used"}, {Name: "Made", Spare: true, Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Spare: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Spare: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
-// What only looks, or changes keys and policies, needs no Redis, and what rings demands one before it writes anything.
+// What only looks, stops calls, or changes keys, policies and what is said of a letter, needs no
+// Redis, and what rings demands one before it writes anything.
 func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
@@ -26,7 +27,13 @@ func TestWhatOnlyLooksNeedsNoRedis(t *testing.T) {
 	p.Run("", "policy", "set", "--tenant", "acme", "--max-attempts", "4", "--actor", "root", "--reason", "r").Wants(t, "policy set", 0, "")
 	p.Run(clitest.Another("txr_2"), "submit", "-").Wants(t, "submit", 2, app.RedisVariable)
 	p.Run("", "status", "txr_2", "--tenant", "acme").Wants(t, "what was not submitted", 1, "txr_2")
-	p.Run("", "brake", "pull", "--tenant", "acme", "--actor", "a", "--reason", "r").Wants(t, "brake pull", 2, app.RedisVariable)
+	for _, verb := range []string{"pull", "release"} {
+		p.Run("", "brake", verb, "--tenant", "acme", "--actor", "a", "--reason", "r").Wants(t, "brake "+verb, 0, "")
+	}
+	for _, act := range []string{"hold", "release", "mark --eligible"} {
+		args := append([]string{"dlq"}, strings.Fields(act)...)
+		p.Run("", append(args, "--tenant", "acme", "--actor", "a", "--reason", "r", p.RunOf("txr_1"))...).Wants(t, act, 1, "not_a_letter")
+	}
 	p.Run("", "dlq", "fork", "--all", "--yes", "--tenant", "acme", "--actor", "a", "--reason", "r").Wants(t, "dlq fork", 2, app.RedisVariable)
 	if got := p.Run("", "doctor"); got.Code == 2 || !strings.Contains(got.Out, "not named, and not checked") {
 		t.Errorf("doctor without a Redis: %+v", got)

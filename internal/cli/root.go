@@ -15,9 +15,7 @@ import (
 const overview = `Recourse carries an adjudicated escrow decision (release or refund) to settled, or
 to a person's desk, and never loses it in between.
 
-See it work, with nothing to configure:   recourse demo
-
-Servers are named in the environment or by flags:
+` + demoLine + `Servers are named in the environment or by flags:
   RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
   RECOURSE_REDIS_URL              rediss://host:6379/0
   RECOURSE_ESCROW_URL             https base URL of the escrow service
@@ -26,6 +24,7 @@ Servers are named in the environment or by flags:
   RECOURSE_INSECURE_SERVERS       postgres, redis, escrow: reached beyond this machine without verified TLS
   RECOURSE_PROXY_FROM_ENVIRONMENT true: HTTP_PROXY and HTTPS_PROXY hold; else they do not
   RECOURSE_LOG_LEVEL              of serve: debug, info, warn or error
+  RECOURSE_METRICS_LISTEN         of serve: where /metrics is, as --metrics-listen
 
 Anybody on the machine sees the flags of a process: a URL with a password belongs in the
 environment.
@@ -55,7 +54,8 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
-	root.AddCommand(demoCommand(sh), serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
+	root.AddCommand(demos(sh)...)
+	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 

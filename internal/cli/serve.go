@@ -36,8 +36,9 @@ func serveCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
 then are given 10 seconds. Beside the work it serves the HTTP API at /api/v1, and
 /asynqmon to look at only. Both ask for an access key (recourse keys create), unless
-they are on loopback with the escrow service for demonstrations. /livez, /readyz and
-/metrics ask for none.`,
+they are on loopback with the escrow service for demonstrations. /livez and /readyz ask
+for none. /metrics asks for a key with the role platform, unless it is asked for on
+loopback; --metrics-listen serves it elsewhere, without a key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level, err := logLevel(cmp.Or(level, sh.Getenv(app.LogLevelVariable), "info"))
 			if err != nil {
@@ -61,7 +62,7 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 		return err
 	}
 	at := serving{
-		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.URL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.Metrics + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
 		Escrow: m.Escrow, Embedded: m.Ledger != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
 	if err := showServing(sh, at); err != nil {

@@ -13,8 +13,8 @@ import (
 func TestServeExecutesWhatIsSubmittedAndStopsGracefully(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
-	if v["embedded"] != true {
+	v, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--json")
+	if v["embedded"] != true || v["metrics"] == v["url"].(string)+"/metrics" {
 		t.Errorf("%v", v)
 	}
 	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")

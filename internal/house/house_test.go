@@ -27,12 +27,12 @@ var arrows = map[string][]string{
 	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/sheet":              {},
-	"internal/turns":              {},
+	"internal/cpulimit":           {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
-	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/turns"},
+	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/cpulimit"},
 	"internal/cli/screen":         {},
 	"internal/cli/shell":          {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement"},
 	"internal/cli/view":           {"internal/cli/screen", "internal/cli/shell", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
 	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
 	"internal/postgres":           {"background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl"},
-	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/turns"},
+	"postadjudication":            {"background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/cpulimit"},
 	"postadjudication/escrowhttp": {"postadjudication", "settlement", "internal/strictjson", "internal/redact"},
 }
 

@@ -59,7 +59,8 @@ func server(path string, dir *child.Dir, as *child.Identity, password string, o 
 	}, nil
 }
 
-// ready asks the server on port for its process id: another server may have got the port.
+// ready asks the server on port for its process id: another server may have got the port. A
+// server that still reads its file answers that too, but no PING.
 func ready(password string) child.ReadyFunc {
 	return func(ctx context.Context, port, pid int) error { return isReady(ctx, password, port, pid) }
 }
@@ -74,12 +75,14 @@ func isReady(ctx context.Context, password string, port, pid int) (err error) {
 	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(conn, "AUTH "+password+"\r\nINFO server\r\nQUIT\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "AUTH "+password+"\r\nPING\r\nINFO server\r\nQUIT\r\n"); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(conn)
-	if !lines.Scan() || lines.Text() != "+OK" {
-		return fmt.Errorf("redis-server answers %q: %w", lines.Text(), errors.Join(lines.Err(), errNotReady))
+	for _, want := range []string{"+OK", "+PONG"} {
+		if !lines.Scan() || lines.Text() != want {
+			return fmt.Errorf("redis-server answers %q: %w", lines.Text(), errors.Join(lines.Err(), errNotReady))
+		}
 	}
 	for lines.Scan() {
 		if lines.Text() == "process_id:"+strconv.Itoa(pid) {

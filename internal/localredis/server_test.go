@@ -101,6 +101,25 @@ func TestAppendOnlyKeepsItsKeys(t *testing.T) {
 	})
 }
 
+// A server that still reads its file is not ready.
+func TestARestartReturnsWhenItsFileIsRead(t *testing.T) {
+	t.Parallel()
+	const keys = 300_000
+	s := start(t, Options{AppendOnly: true})
+	with(t, s, func(ctx context.Context, c *redis.Client) error {
+		return c.Eval(ctx, `for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'k' .. i, i) end return 1`, nil, keys).Err()
+	})
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	with(t, s, func(ctx context.Context, c *redis.Client) error {
+		if n, err := c.DBSize(ctx).Result(); err != nil || n != keys {
+			t.Errorf("%d keys right after the restart, %v", n, err)
+		}
+		return nil
+	})
+}
+
 func TestSettingsKeepKeysAndManyDatabases(t *testing.T) {
 	t.Parallel()
 	one, two := start(t, Options{}), start(t, Options{})

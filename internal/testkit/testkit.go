@@ -24,7 +24,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/postgres"
 )
 
-const cure = "run the tests as the README says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
+const cure = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
 
 // admins is how many databases are made and dropped at once.
 const admins = 4

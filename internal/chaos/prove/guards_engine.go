@@ -164,6 +164,11 @@ var engine = []Guard{
 		By:    Catch{Package: "./internal/postgres", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
 	},
 	{
+		Name:  "an open circuit breaker is led by a process that calls its target",
+		Edits: []Edit{{"background/breakerloop.go", "(f == nil || !k.m.calls(b.Target))", "f == nil"}},
+		By:    Catch{Package: "./postadjudication", Test: "TestABreakerIsLedByAProcessThatCallsItsTarget"},
+	},
+	{
 		Name:  "what is found says nothing of a call made since",
 		Edits: []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != m.Run.Attempt {", "&& now.Letter != LetterOpen && !late {"}},
 		By:    Catch{Package: "./background", Test: "TestApplyGuards"},

@@ -37,6 +37,19 @@ func TestEveryTextOfTheTableOccursOnce(t *testing.T) {
 	}
 }
 
+// The guides say how many guards there are.
+func TestTheGuidesCountTheGuards(t *testing.T) {
+	t.Parallel()
+	for file, says := range map[string]string{
+		"README.md": "%d guards of the product", "internal/README.md": "The table has %d rows", "internal/chaos/decisions.md": "%d guards",
+	} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if says := fmt.Sprintf(says, len(Guards)); err != nil || !strings.Contains(string(text), says) {
+			t.Errorf("%s does not say %q: %v", file, says, err)
+		}
+	}
+}
+
 // A test that is not there would catch nothing.
 func TestEverythingThatCatchesIsThere(t *testing.T) {
 	t.Parallel()

@@ -97,3 +97,28 @@ func TestAnAudienceMendsTheEscrowServiceAndLetsTimePass(t *testing.T) {
 		t.Errorf("%v are left", left)
 	}
 }
+
+// A page of another origin in a browser of this machine neither mends the escrow service nor lets
+// time pass, nor does one whose name was resolved to loopback.
+func TestAnotherOriginDoesNotActOnTheStage(t *testing.T) {
+	t.Parallel()
+	d := start(t, demo.Options{Input: strings.NewReader(""), Listen: "127.0.0.1:0"})
+	for _, header := range [][2]string{{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Sec-Fetch-Site", "cross-site"}, {"Host", "evil.example"}} {
+		for _, path := range []string{"/stage/repair", "/stage/clock?forward=P180D"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.URL()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Header.Set(header[0], header[1]); header[0] == "Host" {
+				r.Host = header[1]
+			}
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusForbidden {
+				t.Errorf("%s with %v: %d, %v", path, header, res.StatusCode, err)
+			}
+		}
+	}
+}

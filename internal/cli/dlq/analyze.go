@@ -134,7 +134,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	for i, g := range a.Largest {
 		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Sums(g.AtRisk), shell.Stamp(g.FirstSeen), shell.Stamp(g.LastSeen), g.Sample.String(), g.Signature}
 	}
-	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First", Spare: true}, {Name: "Last", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Spare: true}, {Name: "Last (UTC)", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
 	for _, by := range []struct {
 		name   string
 		shares []postadjudication.Share

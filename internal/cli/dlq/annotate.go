@@ -70,6 +70,7 @@ func annotateCommand(sh *shell.Shell, use, short, long string, act func(context.
 			})
 		},
 	}
+	l.NoRedis = true
 	l.bind(cmd)
 	return cmd
 }
@@ -81,7 +82,7 @@ func showAnnotation(s *screen.Screen, d postadjudication.Desk) error {
 	}
 	s.Text("Letter %s is %s; worth another try: %s; to be looked at first: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
 	if d.ExpiresAt != nil {
-		s.Text("Its retention ends at %s.", d.ExpiresAt.Format("2006-01-02 15:04:05"))
+		s.Text("Its retention ends at %s UTC.", d.ExpiresAt.UTC().Format("2006-01-02 15:04:05"))
 	} else {
 		s.Text("Retention does not touch it now.")
 	}

@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -77,20 +79,57 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 				return err
 			}
 		}
+		switch none, err := selectsNone(ctx, be, q); {
+		case err != nil:
+			return err
+		case none:
+			return m.answerNone(sh)
+		}
 		plan, err := be.Bulk.Plan(ctx, q)
 		if err != nil {
 			return err
 		}
-		if err := runPlanned(ctx, sh, o, be, plan, m.yes, m.detach); err != nil {
+		if err := runPlanned(ctx, sh, o, be, plan, m.yes, m.detach); err != nil || plan.Items > 0 || sh.JSON {
 			return err
 		}
-		if m.eligible && plan.Items == 0 && !sh.JSON {
-			s := sh.Screen()
-			s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
-			return s.Err()
-		}
-		return nil
+		s := sh.Screen()
+		m.showLeftOut(s)
+		return s.Err()
 	})
+}
+
+// selectsNone reports whether there is no letter that a request is about, so that no plan needs to
+// be kept. What a condition selects is known by the plan only.
+func selectsNone(ctx context.Context, be backend.Backend, q postadjudication.BulkRequest) (bool, error) {
+	if q.Where != "" {
+		return false, nil
+	}
+	open := q.Filter
+	open.Standing = background.LetterOpen
+	count, err := be.DeadLetters.Count(ctx, open)
+	return count.Total == 0, err
+}
+
+// noneSelected is the answer where nothing was planned.
+type noneSelected struct {
+	Items int64 `json:"items"` // 0
+}
+
+func (m *batchFlags) answerNone(sh *shell.Shell) error {
+	if sh.JSON {
+		return sh.Answer(noneSelected{})
+	}
+	s := sh.Screen()
+	s.Text("Nothing was done, and no plan was made: there are no such letters.")
+	m.showLeftOut(s)
+	return s.Err()
+}
+
+// showLeftOut says which letters were left out unasked.
+func (m *batchFlags) showLeftOut(s *screen.Screen) {
+	if m.eligible {
+		s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
+	}
 }
 
 // runPlanned lets a plan run that was made by the same command, unless there is nothing

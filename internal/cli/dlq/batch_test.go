@@ -219,6 +219,15 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 		}
 		o.settled("txr_1")
 		o.settled("txr_2")
+		again := o.dlq("operator", "bulk", "run", ran.Object(t)["id"].(string), "--hash", ran.Object(t)["hash"].(string), "--yes")
+		if again.Wants(t, "what was done, again", 0, ""); !strings.Contains(again.Out, "It was done before") {
+			t.Errorf("%+v", again)
+		}
+		plans := len(o.did("auditor", "bulk", "list")["bulks"].([]any))
+		empty := o.dlq("operator", "fork", "--all", "--yes", "--reason", "mended")
+		if empty.Wants(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.did("auditor", "bulk", "list")["bulks"].([]any)) != plans {
+			t.Errorf("%+v", empty)
+		}
 		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.Code != 0 || strings.Contains(none.Out, "To let it run") {
 			t.Errorf("a plan of nothing: %+v, %v", none, runs)
 		}

@@ -30,12 +30,18 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := confirmBulk(ctx, sh, b, yes); err != nil {
-			return err
-		}
 		var alone *postadjudication.BreakGlass
 		if incident != "" {
 			alone = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+		}
+		if b.State == postadjudication.BulkDone {
+			if b, err = be.Bulk.Run(ctx, id, hash, alone); err != nil {
+				return err // who may not let it run is told so
+			}
+			return answerDone(sh, b)
+		}
+		if err := confirmBulk(ctx, sh, b, yes); err != nil {
+			return err
 		}
 		return startBulk(ctx, sh, o, be, id, hash, alone, detach)
 	})
@@ -53,6 +59,17 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		}
 		return sh.NeedTerminal(cmd, yes)
 	})
+}
+
+// answerDone answers who lets a plan run that was done before: nothing of it is tried again.
+func answerDone(sh *shell.Shell, b postadjudication.Bulk) error {
+	if sh.JSON {
+		return sh.Answer(b)
+	}
+	s := sh.Screen()
+	view.Plan(s, b)
+	s.Text("It was done before, and nothing was tried again.")
+	return s.Err()
 }
 
 func detachFlag(f *pflag.FlagSet, to *bool) {

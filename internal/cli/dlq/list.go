@@ -116,9 +116,9 @@ func showLetters(s *screen.Screen, page postadjudication.LetterPage, total strin
 		if l.Held {
 			may += ", held"
 		}
-		rows[i] = []string{l.DeadAt.Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
+		rows[i] = []string{l.DeadAt.UTC().Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
 	}
-	s.Table([]screen.Column{{Name: "Died"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
+	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
 		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
 	if page.More {
 		s.Text("%d of %s: narrow the filter, raise --limit, or go on with --after %s", len(page.Letters), total, page.Next)

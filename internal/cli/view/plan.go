@@ -90,9 +90,9 @@ func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
 	}
 	rows := make([][]string, len(page.Bulks))
 	for i, b := range page.Bulks {
-		rows[i] = []string{b.ID.String(), b.PlannedAt.Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
+		rows[i] = []string{b.ID.String(), b.PlannedAt.UTC().Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
 	}
-	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned"}, {Name: "Does"}, {Name: "Stands"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Does"}, {Name: "Stands"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}

@@ -1,4 +1,4 @@
-package turns_test
+package cpulimit_test
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/recourse-dev/recourse/internal/turns"
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
 func TestNoMoreThanItsNumberRunAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		two := turns.New(2)
+		two := cpulimit.New(2)
 		end := make(chan struct{})
 		var running, ran atomic.Int64
 		for range 50 {
@@ -44,7 +44,7 @@ func TestNoMoreThanItsNumberRunAtOnce(t *testing.T) {
 
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	one := turns.New(1)
+	one := cpulimit.New(1)
 	ctx, leave := context.WithCancel(t.Context())
 	if err := one.Do(ctx, func() {
 		leave()

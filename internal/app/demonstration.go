@@ -1,0 +1,55 @@
+//go:build !production
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/internal/fakeescrow"
+	"github.com/recourse-dev/recourse/internal/localpg"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
+)
+
+// Demonstrates reports whether this program has servers and an escrow service of its own for
+// demonstrations. One built with the tag production has none.
+const Demonstrates = true
+
+const orEmbedded = ", or try --embedded"
+
+// Ledger is the escrow service for demonstrations.
+type Ledger = fakeescrow.Service
+
+// embed starts the escrow service for demonstrations.
+func (e *Escrow) embed() error {
+	service, err := fakeescrow.Start(fakeescrow.Config{})
+	if err != nil {
+		return err
+	}
+	e.url, e.embedded, e.stop = service.URL(), service, service.Close
+	e.wrap = func(calls *escrowhttp.Executor) postadjudication.Executor { return fakeescrow.NewPanicking(calls) }
+	return nil
+}
+
+// startPostgres starts a private Postgres with a schema, until Close.
+func (m *Main) startPostgres(ctx context.Context) (databaseURL string, err error) {
+	server, err := localpg.Start(ctx, localpg.Options{Durable: true})
+	if err != nil {
+		return "", fmt.Errorf("starting a private Postgres: %w", err)
+	}
+	m.closing(server.Stop)
+	databaseURL = server.URL("postgres")
+	_, _, err = postadjudication.Migrate(ctx, databaseURL)
+	return databaseURL, err
+}
+
+// startRedis starts a Redis within the process, until Close.
+func (m *Main) startRedis() (redisURL string, err error) {
+	memory, err := startMemoryRedis()
+	if err != nil {
+		return "", fmt.Errorf("starting a Redis within the process: %w", err)
+	}
+	m.closing(func() error { memory.close(); return nil })
+	return memory.url(), nil
+}

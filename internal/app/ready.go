@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// readyLimit bounds the question whether this process can do its work.
+const readyLimit = 3 * time.Second
+
+// ready answers in JSON when that is asked for, else in plain text. A paused queue
+// keeps runs waiting but is an operator's will, and an open circuit breaker is the
+// escrow service's fault: they are told, and are no fault of this process. Nor is a
+// breach of conservation, which is a matter for a person.
+//
+// Addresses, which reasons in full may have, are for those who reach MetricsListen, and for the
+// log. What belongs to tenants is for these and for this machine.
+func (m *Main) ready(inner bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
+		defer cancel()
+		status, reason := http.StatusOK, ""
+		err := m.Service.Healthy(ctx)
+		plain := strings.Join(reasons(err), "; ")
+		m.logReady(plain, err)
+		if err != nil {
+			status, reason = http.StatusServiceUnavailable, plain
+		}
+		if err != nil && inner {
+			reason = err.Error()
+		}
+		var h hints
+		if inner || m.local(r) {
+			h = m.hints()
+		}
+		if r.Header.Get("Accept") == "application/json" {
+			body, err := json.Marshal(h.members(reason))
+			if err != nil {
+				status, body = http.StatusInternalServerError, nil
+			}
+			w.Header().Set("Content-Type", "application/json")
+			m.write(w, status, string(body)+"\n")
+			return
+		}
+		if status == http.StatusOK {
+			m.text(w, status, "ok\n"+h.text())
+			return
+		}
+		m.text(w, status, fmt.Sprintf("not ready: %s\n", reason)+h.text())
+	})
+}
+
+// reasons are why a process is not ready, each once, in words that whoever asks may read.
+func reasons(err error) (out []string) {
+	if err == nil {
+		return nil
+	}
+	if u, ok := err.(*postadjudication.Unready); ok {
+		return []string{u.Reason}
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{"the log says why"}
+	}
+	for _, one := range joined.Unwrap() {
+		for _, reason := range reasons(one) {
+			if !slices.Contains(out, reason) {
+				out = append(out, reason)
+			}
+		}
+	}
+	return out
+}
+
+// logReady writes to the log why this process is not ready, once for each change of the reasons.
+func (m *Main) logReady(plain string, err error) {
+	switch was := m.unready.Swap(&plain); {
+	case was != nil && *was == plain, was == nil && err == nil:
+	case err == nil:
+		m.Log.Info("ready again")
+	default:
+		m.Log.Warn("not ready", zap.Error(err))
+	}
+}
+
+// hints are what is no fault of this process but a person should know.
+type hints struct {
+	paused        []string
+	open, stalled []postadjudication.Brake
+	breaches      postadjudication.Breaches
+	failover      *postadjudication.Failover
+}
+
+func (m *Main) hints() hints {
+	h := hints{paused: m.Service.Paused(), breaches: m.Service.Breaches(), failover: m.Service.Failover()}
+	h.open, h.stalled = m.Service.OpenBrakes()
+	return h
+}
+
+// members are those of the answer in JSON.
+func (h hints) members(reason string) map[string]any {
+	answer := map[string]any{"ready": reason == "", "reason": reason}
+	if len(h.paused) > 0 {
+		answer["paused_queues"] = h.paused
+	}
+	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
+		answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": h.breaches.Excesses, "escrows_beyond_held": h.breaches.Escrows}
+	}
+	if h.failover != nil {
+		answer["failover"] = h.failover
+	}
+	if len(h.open) > 0 {
+		answer["open_circuit_breakers"] = h.open
+	}
+	if len(h.stalled) > 0 {
+		answer["stalled_circuit_breakers"] = h.stalled
+	}
+	return answer
+}
+
+// failedOver are lines about a failover of the database; a person has to compare what was
+// decided shortly before it with what is known elsewhere.
+func failedOver(f *postadjudication.Failover) string {
+	if f == nil {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "ALARM: the database went from timeline %d to %d (seen %s), by a failover or a restore: what was committed last before may be lost, unless replication is synchronous\n",
+		f.From, f.To, f.SeenAt.UTC().Format(time.RFC3339))
+	for _, u := range f.Tenants {
+		fmt.Fprintf(&out, "shortly before, tenant %s: %d attempts of unknown outcome, %d findings: %s\n", u.Tenant, u.Unknown, u.Findings, f.Command(u.Tenant))
+	}
+	return out.String()
+}
+
+// text are lines for people.
+func (h hints) text() string {
+	var out strings.Builder
+	out.WriteString(failedOver(h.failover))
+	for _, b := range h.stalled {
+		fmt.Fprintf(&out, "ALARM: %d runs wait behind the circuit breaker of %s (%s), open since %s, and no new case comes that could show whether it works\n",
+			b.Paused, b.Target, b.Family, b.Since.UTC().Format(time.RFC3339))
+	}
+	for _, b := range h.open {
+		fmt.Fprintf(&out, "the circuit breaker of %s (%s, tenant %s) is %s since %s: its runs are paused\n",
+			b.Target, b.Family, b.Tenant, b.State, b.Since.UTC().Format(time.RFC3339))
+	}
+	for _, queue := range h.paused {
+		fmt.Fprintf(&out, "the queue %s is paused in asynq: its runs wait until it is unpaused\n", queue)
+	}
+	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
+		fmt.Fprintf(&out, "conservation was breached: payments beyond what was adjudicated %d, escrows that committed more than they hold %d\n", h.breaches.Excesses, h.breaches.Escrows)
+	}
+	return out.String()
+}

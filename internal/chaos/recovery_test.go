@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Cases that all fail, with nothing new beside them, wait behind a circuit breaker until a person
+// releases it. What waits behind one that a person opened does not wait for the alarm.
+func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	a, err := openArena(ctx, options{workers: 1, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := a.close(); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(a.dir); err != nil {
+			t.Error(err)
+		}
+	}()
+	const n = 4 * fewest
+	failing := make([]postadjudication.Adjudication, n)
+	for i := range failing {
+		failing[i] = drawn(rand.New(rand.NewPCG(1, uint64(i))), i)
+		failing[i].Payload = json.RawMessage(`{"simulate":"retryable"}`)
+	}
+	if _, errs := a.desk.SubmitBatch(ctx, failing); errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	live := func() (n int) {
+		if err := a.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.runs WHERE live`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for wait := 0; wait < fewest || wait < live(); pause(limited, 50*time.Millisecond) {
+		if wait, err = a.paused(limited, nil, nil); err != nil {
+			t.Fatalf("%d of %d wait behind a circuit breaker: %v", wait, live(), err)
+		}
+	}
+	if _, err := a.desk.PullBrake(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, person, why); err != nil {
+		t.Fatal(err)
+	}
+	if wait, err := a.paused(ctx, nil, nil); err != nil || wait != 0 {
+		t.Errorf("behind a circuit breaker that a person opened %d wait for one, %v", wait, err)
+	}
+	if _, err := a.desk.ReleaseBrake(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, person, why); err != nil {
+		t.Fatal(err)
+	}
+	left, released, err := a.quiet(ctx, time.Minute, time.Second)
+	if err != nil || left != 0 || released == 0 {
+		t.Errorf("%d are left, %d circuit breakers were released, %v", left, released, err)
+	}
+}
