@@ -3,21 +3,21 @@ package cli
 import (
 	"context"
 	"errors"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/history"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) brake() *cobra.Command {
+func brakeCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: c.noSuch,
+		Use: "brake", Short: "Stop and resume the calls of an escrow service", Args: shell.UnknownCommand,
 		Long: `Stop and resume the calls of an escrow service, for a tenant or for all of them.
 While its circuit breaker is open, what is handed over is accepted and paused: nothing
 is lost and nothing is spent. The one over all tenants opens by itself when the service
@@ -25,9 +25,9 @@ fails or hangs, probes it with new cases, and closes once they are answered. One
 person opened stays open until a person releases it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.brakeList(), c.brakeHistory(),
-		c.brakeOrder("pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
-		c.brakeOrder("release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
+	cmd.AddCommand(brakeList(sh), brakeHistory(sh),
+		brakeOrder(sh, "pull", "Stop calling an escrow service", (*postadjudication.Service).PullBrake),
+		brakeOrder(sh, "release", "Let the paused work of an escrow service go; over all tenants by probes first, twice: at once", (*postadjudication.Service).ReleaseBrake))
 	return cmd
 }
 
@@ -36,17 +36,17 @@ type brakesListed struct {
 	Brakes []postadjudication.Brake `json:"brakes"`
 }
 
-func (c *command) brakeList() *cobra.Command {
+func brakeList(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: exactly(),
+		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), o)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
@@ -55,10 +55,10 @@ func (c *command) brakeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(brakesListed{Brakes: found})
+			if sh.JSON {
+				return sh.Answer(brakesListed{Brakes: found})
 			}
-			return showBrakes(screen.New(c.Out), tenant, found)
+			return view.Breakers(sh.Screen(), tenant, found)
 		},
 	}
 	o.BindLook(cmd.Flags())
@@ -74,63 +74,35 @@ func tenantOrAllFlags(f *pflag.FlagSet, tenant *string, all *bool) {
 // tenantOrAll wants either a tenant or all of them.
 func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 	if !all && *tenant == "" {
-		return usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+		return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
 	}
 	if !all {
 		return nil
 	}
 	if *tenant != "" && *tenant != postadjudication.AllTenants {
-		return usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+		return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 	}
 	*tenant = postadjudication.AllTenants
 	return nil
 }
 
-func showBrakes(s *screen.Screen, tenant string, brakes []postadjudication.Brake) error {
-	if len(brakes) == 0 {
-		s.Text("No circuit breaker of %s was ever open.", whose(tenant))
-		return s.Err()
-	}
-	rows := make([][]string, len(brakes))
-	for i, b := range brakes {
-		rows[i] = []string{b.Target, b.Family, whose(b.Tenant), stateOf(b), b.At.Format(time.RFC3339), b.Actor, b.Reason}
-	}
-	s.Table([]screen.Column{{Name: "Target"}, {Name: "Family", Spare: true}, {Name: "For"}, {Name: "Circuit breaker"}, {Name: "Since"}, {Name: "By"}, {Name: "Why", Wraps: true}}, rows)
-	return s.Err()
-}
-
-func stateOf(b postadjudication.Brake) string {
-	state := strings.ReplaceAll(string(b.State), "_", "-")
-	if b.ByHand {
-		return state + " by hand"
-	}
-	return state
-}
-
-func whose(tenant string) string {
-	if tenant == postadjudication.AllTenants {
-		return "all tenants"
-	}
-	return tenant
-}
-
 // brakeMove is PullBrake or ReleaseBrake.
 type brakeMove func(s *postadjudication.Service, ctx context.Context, tenant, target, actor, reason string) (postadjudication.Brake, error)
 
-func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command {
+func brakeOrder(sh *shell.Shell, verb, short string, move brakeMove) *cobra.Command {
 	var o app.Options
 	var tenant, target, actor, reason string
 	var all bool
 	cmd := &cobra.Command{
-		Use: verb, Short: short, Args: exactly(),
+		Use: verb, Short: short, Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if actor == "" || reason == "" {
-				return usage(cmd, errors.New("--actor and --reason are needed"))
+				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
 			if err := tenantOrAll(cmd, &tenant, all); err != nil {
 				return err
 			}
-			service, err := c.opened(cmd.Context(), o, (*app.Options).Look) // it is pulled while Redis is away, too
+			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it is pulled while Redis is away, too
 			if err != nil {
 				return err
 			}
@@ -139,29 +111,48 @@ func (c *command) brakeOrder(verb, short string, move brakeMove) *cobra.Command 
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(b)
+			if sh.JSON {
+				return sh.Answer(b)
 			}
-			return showBrake(screen.New(c.Out), b)
+			return view.Breaker(sh.Screen(), b)
 		},
 	}
 	f := cmd.Flags()
 	o.BindLook(f)
 	tenantOrAllFlags(f, &tenant, &all)
 	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
-	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
+	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }
 
-func showBrake(s *screen.Screen, b postadjudication.Brake) error {
-	switch b.State {
-	case background.BreakerOpen:
-		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, whose(b.Tenant), b.Actor)
-	case background.BreakerHalfOpen:
-		s.Text("The circuit breaker of %s for %s is half-open: new cases probe, and it closes once they are answered.", b.Target, whose(b.Tenant))
-	default:
-		s.Text("The circuit breaker of %s for %s is closed: what was paused goes on.", b.Target, whose(b.Tenant))
+func brakeHistory(sh *shell.Shell) *cobra.Command {
+	var o app.Options
+	var p history.Page
+	var tenant, target string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "history", Short: "List the moves of a circuit breaker, from their receipts", Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.Check(cmd)); err != nil {
+				return err
+			}
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			found, err := service.BrakeHistory(cmd.Context(), tenant, target, p.After, p.Limit)
+			if err != nil {
+				return err
+			}
+			return history.Answer(sh, found, p.Limit)
+		},
 	}
-	return s.Err()
+	f := cmd.Flags()
+	o.BindLook(f)
+	tenantOrAllFlags(f, &tenant, &all)
+	f.StringVar(&target, "target", postadjudication.DefaultTarget, "the escrow service, or a family of tasks by its name")
+	p.Bind(f)
+	return cmd
 }

@@ -4,67 +4,68 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 func TestBrakeIsPulledListedAndReleased(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	order := func(verb string, more ...string) said {
-		return p.run("", append([]string{"brake", verb, "--tenant", "acme", "--actor", "kim", "--reason", "they asked us to"}, more...)...)
+	p := clitest.New(t, testkit.Migrated(t))
+	order := func(verb string, more ...string) clitest.Said {
+		return p.Run("", append([]string{"brake", verb, "--tenant", "acme", "--actor", "kim", "--reason", "they asked us to"}, more...)...)
 	}
-	if none := p.run("", "brake", "list", "--tenant", "acme"); none.code != 0 || !strings.Contains(none.out, "No circuit breaker of acme") {
+	if none := p.Run("", "brake", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "No circuit breaker of acme") {
 		t.Errorf("%+v", none)
 	}
-	order("release").wants(t, "nothing to release", 1, "not open")
+	order("release").Wants(t, "nothing to release", 1, "not open")
 	pulled := order("pull", "--json")
-	pulled.wants(t, "pull", 0, "")
-	if v := pulled.object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
+	pulled.Wants(t, "pull", 0, "")
+	if v := pulled.Object(t); v["state"] != "open" || v["by_hand"] != true || v["target"] != "escrow" || v["actor"] != "kim" {
 		t.Errorf("%v", v)
 	}
-	list := p.run("", "brake", "list", "--tenant", "acme")
-	list.wants(t, "list", 0, "")
+	list := p.Run("", "brake", "list", "--tenant", "acme")
+	list.Wants(t, "list", 0, "")
 	for _, word := range []string{"escrow", "open by hand", "kim", "they asked us to"} {
-		if !strings.Contains(list.out, word) {
-			t.Errorf("%q is not in %s", word, list.out)
+		if !strings.Contains(list.Out, word) {
+			t.Errorf("%q is not in %s", word, list.Out)
 		}
 	}
-	if v := p.run("", "brake", "list", "--tenant", "other", "--json").object(t); len(v["brakes"].([]any)) != 0 {
+	if v := p.Run("", "brake", "list", "--tenant", "other", "--json").Object(t); len(v["brakes"].([]any)) != 0 {
 		t.Errorf("another tenant sees %v", v)
 	}
-	submitted := p.run(line+"\n", "submit", "-", "--json")
-	submitted.wants(t, "submit", 0, "")
-	if status := p.run("", "status", "--tenant", "acme", "txr_1"); status.code != 0 || !strings.Contains(strings.Join(strings.Fields(status.out), " "), "paused: the circuit breaker of escrow for acme is open by hand since") {
+	submitted := p.Run(clitest.Line+"\n", "submit", "-", "--json")
+	submitted.Wants(t, "submit", 0, "")
+	if status := p.Run("", "status", "--tenant", "acme", "txr_1"); status.Code != 0 || !strings.Contains(strings.Join(strings.Fields(status.Out), " "), "paused: the circuit breaker of escrow for acme is open by hand since") {
 		t.Errorf("%+v", status)
 	}
-	if said := order("release"); said.code != 0 || !strings.Contains(said.out, "closed") {
+	if said := order("release"); said.Code != 0 || !strings.Contains(said.Out, "closed") {
 		t.Errorf("%+v", said)
 	}
-	verify := p.run("", "receipts", "verify", "--tenant", "acme", "--json")
-	verify.wants(t, "verify", 0, "")
-	if v := verify.object(t); v["ok"] != true || v["receipts"] != 3.0 || v["chains_verified"] != 2.0 {
+	verify := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
+	verify.Wants(t, "verify", 0, "")
+	if v := verify.Object(t); v["ok"] != true || v["receipts"] != 3.0 || v["chains_verified"] != 2.0 {
 		t.Errorf("%v", v)
 	}
 }
 
 func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	order := func(verb string) said {
-		return p.run("", "brake", verb, "--all-tenants", "--actor", "kim", "--reason", "they asked us to", "--json")
+	p := clitest.New(t, testkit.Migrated(t))
+	order := func(verb string) clitest.Said {
+		return p.Run("", "brake", verb, "--all-tenants", "--actor", "kim", "--reason", "they asked us to", "--json")
 	}
 	for _, step := range []struct{ verb, state string }{{"pull", "open"}, {"release", "half_open"}, {"release", "closed"}} {
 		said := order(step.verb)
-		said.wants(t, step.verb, 0, "")
-		if v := said.object(t); v["state"] != step.state || v["tenant"] != "*" {
+		said.Wants(t, step.verb, 0, "")
+		if v := said.Object(t); v["state"] != step.state || v["tenant"] != "*" {
 			t.Errorf("%s: %v", step.verb, v)
 		}
 	}
-	order("release").wants(t, "nothing to release", 1, "not open")
-	if list := p.run("", "brake", "list", "--tenant", "acme"); list.code != 0 || !strings.Contains(list.out, "all tenants") {
+	order("release").Wants(t, "nothing to release", 1, "not open")
+	if list := p.Run("", "brake", "list", "--tenant", "acme"); list.Code != 0 || !strings.Contains(list.Out, "all tenants") {
 		t.Errorf("a tenant does not see it: %+v", list)
 	}
-	p.run("", "brake", "pull", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").wants(t, "both", 2, "exclude")
+	p.Run("", "brake", "pull", "--all-tenants", "--tenant", "acme", "--actor", "a", "--reason", "b").Wants(t, "both", 2, "exclude")
 }
 
 func TestBrakeOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
@@ -79,6 +80,6 @@ func TestBrakeOrdersThatNameTooLittleAreBadUsage(t *testing.T) {
 		"brake release --tenant t --actor a --reason b x":   "too many",
 		"brake release --actor a --reason b --target other": "--tenant is missing",
 	} {
-		execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).wants(t, args, 2, word)
+		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 2, word)
 	}
 }

@@ -7,15 +7,16 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func (c *command) cancel() *cobra.Command {
+func cancelCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant, actor, reason string
 	cmd := &cobra.Command{
-		Use: "cancel RUN", Short: "Stop a run before it moves money", Args: exactly("RUN"),
+		Use: "cancel RUN", Short: "Stop a run before it moves money", Args: shell.Exactly("RUN"),
 		Long: `Stop a run before it moves money. One that waits ends now; one that runs is asked,
 and ends when its attempt is over, unless money may have moved. A run of which it
 is not known whether money moved can't be cancelled. What the run had reserved is freed;
@@ -25,26 +26,26 @@ cases free. Who asks and why are kept in the receipt.`,
 			run, err := receipts.ParseRunID(args[0])
 			switch {
 			case err != nil:
-				return usage(cmd, errors.New("RUN is no run id: "+args[0]))
+				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
 			case actor == "" || reason == "":
-				return usage(cmd, errors.New("--actor and --reason are needed"))
+				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			if err := needTenant(cmd, tenant); err != nil {
+			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
 			}
-			service, err := c.open(cmd.Context(), o)
+			service, err := backend.Open(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
 			status, err := service.Cancel(cmd.Context(), tenant, run, actor, reason)
 			if err != nil {
-				return missing(err, tenant, "run "+args[0])
+				return shell.NotFound(err, tenant, "run "+args[0])
 			}
-			if c.json {
-				return c.answer(status)
+			if sh.JSON {
+				return sh.Answer(status)
 			}
-			s := screen.New(c.Out)
+			s := sh.Screen()
 			if status.State == background.Cancelled {
 				s.Text("Run %s is cancelled.", run)
 			} else {
@@ -55,8 +56,8 @@ cases free. Who asks and why are kept in the receipt.`,
 	}
 	f := cmd.Flags()
 	o.BindServers(f)
-	tenantFlag(f, &tenant)
-	f.Var((*actorFlag)(&actor), "actor", "who asks, such as user:ada or root (required)")
+	shell.TenantFlag(f, &tenant)
+	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	return cmd
 }

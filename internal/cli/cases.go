@@ -4,25 +4,25 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (c *command) cases() *cobra.Command {
+func casesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cases", Short: "List cases, also those without a dead letter, and free what they have reserved", Args: c.noSuch,
+		Use: "cases", Short: "List cases, also those without a dead letter, and free what they have reserved", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.casesList(), c.casesFree())
+	cmd.AddCommand(casesList(sh), casesFree(sh))
 	return cmd
 }
 
@@ -41,31 +41,31 @@ func (s *caseFlags) filter() postadjudication.CaseFilter {
 	return postadjudication.CaseFilter{States: s.states, Transaction: s.transaction}
 }
 
-func (c *command) casesList() *cobra.Command {
-	var o office
+func casesList(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
 	var which caseFlags
 	var reserved bool
 	var after string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: exactly(),
+		Use: "list", Short: "List cases, the oldest first: where they stand, their money, why nothing runs", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				f := which.filter()
 				f.Reserved = reserved
-				page, err := k.Cases(ctx, f, after, limit)
+				page, err := be.Cases.List(ctx, f, after, limit)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(page)
+				if sh.JSON {
+					return sh.Answer(page)
 				}
-				return showCases(screen.New(c.Out), page)
+				return showCases(sh.Screen(), page)
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	which.bind(f)
 	f.BoolVar(&reserved, "reserved", false, "only those that have something reserved")
 	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
@@ -91,7 +91,7 @@ func showCases(s *screen.Screen, page postadjudication.CasePage) error {
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
 		m := page.Money[currency]
 		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
-		s.Text("%s: %s reserved, %s released, %s refunded.", plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded))
+		s.Text("%s: %s reserved, %s released, %s refunded.", shell.Plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded))
 	}
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
@@ -99,85 +99,47 @@ func showCases(s *screen.Screen, page postadjudication.CasePage) error {
 	return s.Err()
 }
 
-func (c *command) casesFree() *cobra.Command {
-	var o office
+func casesFree(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
 	var which caseFlags
 	var reason, reference string
 	var all bool
 	var limit int
 	cmd := &cobra.Command{
-		Use: "free", Short: "Plan that what cases have reserved be freed", Args: exactly(),
+		Use: "free", Short: "Plan that what cases have reserved be freed", Args: shell.Exactly(),
 		Long: `Plan that what cases have reserved be freed whose money nothing will move any more, as
 when a decision is withdrawn. Somebody else lets the plan run. A case is refused while a run
 of it is live, while its money is unknown, while a call may be on its way, and while its
 letter is held. Then it is review-needed, its open letter is closed, and a higher generation
 may begin anew.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needReason(cmd, reason); err != nil {
+			if err := shell.NeedReason(cmd, reason); err != nil {
 				return err
 			}
 			f := which.filter()
 			switch selects := len(f.States) > 0 || f.Transaction != ""; {
 			case reference == "":
-				return usage(cmd, errors.New("--reference is missing: where it can be checked that nothing will be paid"))
+				return shell.Usage(cmd, errors.New("--reference is missing: where it can be checked that nothing will be paid"))
 			case limit < 0 || limit > 1000:
-				return usage(cmd, errors.New("--limit must be 1 to 1000"))
+				return shell.Usage(cmd, errors.New("--limit must be 1 to 1000"))
 			case selects == all:
-				return usage(cmd, errors.New("--transaction, --state or --all is needed"))
+				return shell.Usage(cmd, errors.New("--transaction, --state or --all is needed"))
 			}
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				plan, err := k.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				plan, err := be.Cases.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
-					return o.gone(err, "transaction "+f.Transaction)
+					return o.NotFound(err, "transaction "+f.Transaction)
 				}
-				return c.tellBulk(&o, plan)
+				return backend.AnswerPlan(sh, &o, plan)
 			})
 		},
 	}
 	f := cmd.Flags()
-	o.bindActor(f)
+	o.BindActor(f)
 	which.bind(f)
 	f.BoolVar(&all, "all", false, "all cases that have something reserved")
 	f.IntVar(&limit, "limit", 0, "at most this many cases that can be freed, the oldest, 1 to 1000; without it more than 1000 are refused")
 	f.StringVar(&reason, "reason", "", "why (required)")
 	f.StringVar(&reference, "reference", "", "where it can be checked that nothing will be paid for them (required)")
 	return cmd
-}
-
-func (k *own) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error) {
-	return k.Service.Cases(ctx, k.tenant, f, after, limit)
-}
-
-func (k *own) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	return k.Service.PlanFree(ctx, q)
-}
-
-func (s *server) Cases(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (out postadjudication.CasePage, err error) {
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	if len(f.States) > 0 {
-		query.Set("state", strings.Join(f.States, ","))
-	}
-	if f.Reserved {
-		query.Set("reserved", "true")
-	}
-	for name, word := range map[string]string{"transaction_receipt_id": f.Transaction, "after": after} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
-	err = s.get(ctx, "/cases", query, &out)
-	return out, err
-}
-
-func (s *server) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
-	err = s.post(ctx, "/cases/free", struct {
-		because
-		States      []string `json:"states,omitempty"`
-		Transaction string   `json:"transaction_receipt_id,omitempty"`
-		All         bool     `json:"all,omitempty"`
-		Limit       int      `json:"limit,omitempty"`
-		Reference   string   `json:"reference"`
-	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
-	return out, err
 }

@@ -13,20 +13,20 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/demo"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/testdata"
 )
 
 const demoLine = "See it work, with nothing to configure:   recourse demo\n\n"
 
 // demos are the commands that a program built for production does not have.
-func (c *command) demos() []*cobra.Command { return []*cobra.Command{c.demo()} }
+func demos(sh *shell.Shell) []*cobra.Command { return []*cobra.Command{demoCommand(sh)} }
 
-func (c *command) demo() *cobra.Command {
+func demoCommand(sh *shell.Shell) *cobra.Command {
 	var input, redisURL, listen string
 	var serve bool
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Settle a file of adjudications before your eyes, with nothing to configure", Args: exactly(),
+		Use: "demo", Short: "Settle a file of adjudications before your eyes, with nothing to configure", Args: shell.Exactly(),
 		Long: `Settle a file of adjudications before your eyes, with nothing to configure.
 
 The demonstration starts a private Postgres (or uses a database of its own on the
@@ -37,20 +37,20 @@ hands over every line of the input, waits until every run is at rest, and holds
 what Recourse says against that ledger. Exit code 0 means that every invariant
 holds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := demo.Options{DatabaseURL: c.Getenv(app.DatabaseVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(c.Getenv), Progress: c.Err}
+			o := demo.Options{DatabaseURL: sh.Getenv(app.DatabaseVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(sh.Getenv), Progress: sh.Err}
 			if o.RedisURL == "" {
-				o.RedisURL = c.Getenv(app.RedisVariable)
+				o.RedisURL = sh.Getenv(app.RedisVariable)
 			}
 			if serve {
 				o.Listen = listen
 			}
-			from, err := c.input(input)
+			from, err := openInput(sh, input)
 			if err != nil {
 				return err
 			}
 			defer from.Close() // only read from
 			o.Input = from
-			return c.play(cmd.Context(), o, serve)
+			return play(cmd.Context(), sh, o, serve)
 		},
 	}
 	f := cmd.Flags()
@@ -61,16 +61,16 @@ holds.`,
 	return cmd
 }
 
-func (c *command) input(name string) (io.ReadCloser, error) {
+func openInput(sh *shell.Shell, name string) (io.ReadCloser, error) {
 	if name == "" {
 		return io.NopCloser(bytes.NewReader(testdata.Adjudications)), nil
 	}
-	return c.source(name)
+	return sh.Open(name)
 }
 
-func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err error) {
-	if !c.json {
-		c.note("starting Postgres, Redis, an escrow service and workers ...")
+func play(ctx context.Context, sh *shell.Shell, o demo.Options, serve bool) (err error) {
+	if !sh.JSON {
+		sh.Note("starting Postgres, Redis, an escrow service and workers ...")
 	}
 	d, err := demo.Start(ctx, o)
 	defer func() { err = errors.Join(err, d.Close()) }()
@@ -81,13 +81,13 @@ func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err err
 	if err != nil {
 		return err
 	}
-	if c.json {
-		err = c.answer(report)
+	if sh.JSON {
+		err = sh.Answer(report)
 	} else {
-		err = report.Show(screen.New(c.Out))
+		err = report.Show(sh.Screen())
 	}
 	if err == nil && serve {
-		if err = c.invite(d); err == nil {
+		if err = invite(sh, d); err == nil {
 			<-ctx.Done()
 		}
 	}
@@ -98,13 +98,13 @@ func (c *command) play(ctx context.Context, o demo.Options, serve bool) (err err
 }
 
 // invite tells how to look on, and what may be done to the stage.
-func (c *command) invite(d *demo.Demo) error {
+func invite(sh *shell.Shell, d *demo.Demo) error {
 	database, err := d.Database()
 	if err != nil {
 		return err
 	}
 	for _, line := range invitation(d.URL(), database, d.Archive()) {
-		c.note(line)
+		sh.Note(line)
 	}
 	return nil
 }

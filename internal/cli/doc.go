@@ -4,11 +4,12 @@
 // Standard output holds the answer and nothing else; progress, logs and errors go
 // to standard error. The exit code says whose turn it is (see Execute).
 //
-// Commands of dead letters work on the library or ask a server, by the same code: they
-// know only a clerk, who is one of two.
+// Here are the root and the commands that are alone; groups of commands and what
+// they share are packages below, of which none imports this one:
 //
-//	dlq command ──▶ clerk ──▶ own: postadjudication.Service on the database
-//	                    └──▶ server: /api/v1, with the key in RECOURSE_KEY
+//	cli ──▶ dlq, policy, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
+//	 ├──▶ demo, doctor                └──▶ internal/client, or the library
+//	 └──▶ all of the others
 //
 // The package may import internal/app, internal/api and internal/access for their words,
 // internal/intake and the public packages. It decides nothing about retries or

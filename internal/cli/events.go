@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,10 +25,10 @@ type watching struct {
 	follow  bool
 }
 
-func (c *command) events() *cobra.Command {
+func eventsCommand(sh *shell.Shell) *cobra.Command {
 	var w watching
 	cmd := &cobra.Command{
-		Use: "events", Short: "Read what happened to a tenant's runs, in order, from a position on", Args: exactly(),
+		Use: "events", Short: "Read what happened to a tenant's runs, in order, from a position on", Args: shell.Exactly(),
 		Long: `Read what happened to a tenant's runs, in order, from a position on. Every event has a
 position; give the last one to --after and you miss nothing and see nothing twice.
 
@@ -36,20 +38,20 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 			if err := w.check(cmd); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), w.options)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, w.options)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
 			if w.follow {
-				return c.followEvents(cmd.Context(), service, w)
+				return followEvents(cmd.Context(), sh, service, w)
 			}
-			return c.listEvents(cmd.Context(), service, w)
+			return listEvents(cmd.Context(), sh, service, w)
 		},
 	}
 	f := cmd.Flags()
 	w.options.BindLook(f)
-	tenantFlag(f, &w.tenant)
+	shell.TenantFlag(f, &w.tenant)
 	f.Int64Var(&w.after, "after", 0, "begin after this position")
 	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("how many at most, up to %d; not with --follow", postadjudication.MostEvents))
 	f.BoolVar(&w.follow, "follow", false, "wait for what comes")
@@ -57,38 +59,38 @@ a line for each event. Events are readable as long as recourse serve runs somewh
 }
 
 func (w *watching) check(cmd *cobra.Command) error {
-	if err := needTenant(cmd, w.tenant); err != nil {
+	if err := shell.NeedTenant(cmd, w.tenant); err != nil {
 		return err
 	}
 	switch {
 	case w.limit < 1 || w.limit > postadjudication.MostEvents:
-		return usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MostEvents))
+		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MostEvents))
 	case w.follow && cmd.Flags().Changed("limit"):
-		return usage(cmd, errors.New("--limit and --follow exclude each other"))
+		return shell.Usage(cmd, errors.New("--limit and --follow exclude each other"))
 	case w.after < 0:
-		return usage(cmd, errors.New("--after is negative"))
+		return shell.Usage(cmd, errors.New("--after is negative"))
 	}
 	return nil
 }
 
-// told is the answer of events. Next is where to go on.
-type told struct {
+// eventsAnswer is the answer of events. Next is where to go on.
+type eventsAnswer struct {
 	Events []postadjudication.Event  `json:"events"`
 	Next   postadjudication.Position `json:"next"`
 }
 
-func (c *command) listEvents(ctx context.Context, service *postadjudication.Service, w watching) error {
+func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w watching) error {
 	events, next, err := service.Events(ctx, w.tenant, postadjudication.Position(w.after), w.limit)
 	if err != nil {
 		return err
 	}
-	if c.json {
-		return c.answer(told{append([]postadjudication.Event{}, events...), next})
+	if sh.JSON {
+		return sh.Answer(eventsAnswer{append([]postadjudication.Event{}, events...), next})
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	rows := make([][]string, len(events))
 	for i, e := range events {
-		rows[i] = []string{strconv.FormatInt(int64(e.Position), 10), stamp(e.At), string(e.Type), e.Run.String(), happening(e)}
+		rows[i] = []string{strconv.FormatInt(int64(e.Position), 10), shell.Stamp(e.At), string(e.Type), e.Run.String(), happening(e)}
 	}
 	s.Table([]screen.Column{
 		{Name: "Position", Right: true}, {Name: "Time (UTC)", Spare: true}, {Name: "Event"}, {Name: "Run"}, {Name: "What", Wraps: true},
@@ -101,15 +103,15 @@ func (c *command) listEvents(ctx context.Context, service *postadjudication.Serv
 
 // followEvents writes events as they come, until ctx ends; that is how following
 // ends well.
-func (c *command) followEvents(ctx context.Context, service *postadjudication.Service, w watching) error {
-	c.told = true
+func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w watching) error {
+	sh.Answering()
 	for after := postadjudication.Position(w.after); ctx.Err() == nil; {
 		events, next, err := service.WaitEvents(ctx, w.tenant, after, postadjudication.MostEvents)
 		if err != nil {
 			return err
 		}
 		for _, e := range events {
-			if err := c.eventLine(e); err != nil {
+			if err := eventLine(sh, e); err != nil {
 				return err
 			}
 		}
@@ -118,12 +120,12 @@ func (c *command) followEvents(ctx context.Context, service *postadjudication.Se
 	return nil
 }
 
-func (c *command) eventLine(e postadjudication.Event) error {
-	if c.json {
-		return c.encode(e)
+func eventLine(sh *shell.Shell, e postadjudication.Event) error {
+	if sh.JSON {
+		return sh.Encode(e)
 	}
-	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, stamp(e.At), e.Run, e.Type, happening(e)))
-	_, err := fmt.Fprintln(c.Out, screen.Plain(line))
+	line := strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %-18s %s", e.Position, shell.Stamp(e.At), e.Run, e.Type, happening(e)))
+	_, err := fmt.Fprintln(sh.Out, screen.Plain(line))
 	return err
 }
 

@@ -9,35 +9,36 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // numbered lets the events of what was done be readable, as a serving process does.
-func (p *place) numbered() {
-	p.t.Helper()
-	_, redis := testkit.Redis(p.t)
-	s, err := postadjudication.Open(context.Background(), postadjudication.Config{DatabaseURL: p.url, Redis: redis})
+func numbered(p *clitest.Place) {
+	p.T.Helper()
+	_, redis := testkit.Redis(p.T)
+	s, err := postadjudication.Open(context.Background(), postadjudication.Config{DatabaseURL: p.URL, Redis: redis})
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	defer s.Close()
 	if err := s.DrainEvents(context.Background()); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 }
 
 func TestEventsAreReadInOrderAndFromAPositionOn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.run(line+another("txr_2"), "submit", "-").wants(t, "submit", 0, "")
-	run := p.run("", "status", "txr_1", "--tenant", "acme", "--json").object(t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
-	p.run("", "cancel", run, "--tenant", "acme", "--actor", "clerk", "--reason", "sent in error").wants(t, "cancel", 0, "")
-	p.numbered()
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Run(clitest.Line+clitest.Another("txr_2"), "submit", "-").Wants(t, "submit", 0, "")
+	run := p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["runs"].([]any)[0].(map[string]any)["run_id"].(string)
+	p.Run("", "cancel", run, "--tenant", "acme", "--actor", "clerk", "--reason", "sent in error").Wants(t, "cancel", 0, "")
+	numbered(p)
 	list := func(args ...string) ([]any, string) {
-		got := p.run("", append([]string{"events", "--tenant", "acme", "--json"}, args...)...)
-		got.wants(t, "events", 0, "")
-		v := got.object(t)
+		got := p.Run("", append([]string{"events", "--tenant", "acme", "--json"}, args...)...)
+		got.Wants(t, "events", 0, "")
+		v := got.Object(t)
 		next, err := json.Marshal(v["next"])
 		if err != nil {
 			t.Fatal(err)
@@ -56,35 +57,35 @@ func TestEventsAreReadInOrderAndFromAPositionOn(t *testing.T) {
 	if none, still := list("--after", end); len(none) != 0 || still != end {
 		t.Errorf("%v, %s", none, still)
 	}
-	forPeople := p.run("", "events", "--tenant", "acme", "--limit", "3")
-	forPeople.wants(t, "events", 0, "")
+	forPeople := p.Run("", "events", "--tenant", "acme", "--limit", "3")
+	forPeople.Wants(t, "events", 0, "")
 	for _, word := range []string{"run.cancelled", "by clerk", "txr_2:release", "There may be more: --after"} {
-		if !strings.Contains(forPeople.out, word) {
-			t.Errorf("%q is not in %s", word, forPeople.out)
+		if !strings.Contains(forPeople.Out, word) {
+			t.Errorf("%q is not in %s", word, forPeople.Out)
 		}
 	}
-	p.run("", "events", "--tenant", "other").wants(t, "nobody's", 0, "")
-	p.run("", "events").wants(t, "no tenant", 2, "--tenant is missing")
-	p.run("", "events", "--tenant", "acme", "--after", "-1").wants(t, "negative", 2, "--after")
-	p.run("", "events", "--tenant", "acme", "--limit", "0").wants(t, "limit", 2, "--limit")
-	p.run("", "events", "--tenant", "acme", "--limit", "5", "--follow").wants(t, "both", 2, "--follow")
+	p.Run("", "events", "--tenant", "other").Wants(t, "nobody's", 0, "")
+	p.Run("", "events").Wants(t, "no tenant", 2, "--tenant is missing")
+	p.Run("", "events", "--tenant", "acme", "--after", "-1").Wants(t, "negative", 2, "--after")
+	p.Run("", "events", "--tenant", "acme", "--limit", "0").Wants(t, "limit", 2, "--limit")
+	p.Run("", "events", "--tenant", "acme", "--limit", "5", "--follow").Wants(t, "both", 2, "--follow")
 }
 
 func TestFollowingWritesEventsAsTheyComeAndEndsWell(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
+	p := clitest.New(t, testkit.Migrated(t))
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
 	from, to := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
 		ended <- cli.Execute(ctx, []string{"events", "--tenant", "acme", "--follow", "--json"},
-			cli.Streams{In: strings.NewReader(""), Out: to, Err: io.Discard, Getenv: func(name string) string { return p.env[name] }})
+			cli.Streams{In: strings.NewReader(""), Out: to, Err: io.Discard, Getenv: func(name string) string { return p.Env[name] }})
 	}()
 	lines := bufio.NewScanner(from)
 	for _, id := range []string{"txr_1", "txr_2"} {
-		p.run(another(id), "submit", "-").wants(t, "submit", 0, "")
-		p.numbered()
+		p.Run(clitest.Another(id), "submit", "-").Wants(t, "submit", 0, "")
+		numbered(p)
 		var e postadjudication.Event
 		if !lines.Scan() {
 			t.Fatal(lines.Err())

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -18,14 +19,14 @@ func readHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, &exit{exitUsage, err}
+		return nil, shell.WithCode(shell.ExitUsage, err)
 	}
 	heads, err := receipts.ParseHeads(text)
 	if err != nil {
-		return nil, &exit{exitUsage, fmt.Errorf("%s: %w", name, err)}
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
 	}
 	if len(heads) == 0 {
-		return nil, &exit{exitUsage, fmt.Errorf("%s holds no heads, so that nothing can be compared with it", name)}
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no heads, so that nothing can be compared with it", name))
 	}
 	return heads, nil
 }
@@ -38,7 +39,7 @@ func checkHeads(ctx context.Context, service *postadjudication.Service, name, te
 	if err != nil || cases == 0 {
 		return err
 	}
-	return &exit{exitUsage, fmt.Errorf("%s holds heads of %s of other tenants (%s): compare it by --all-tenants", name, plural(cases, "case"), strings.Join(tenants, ", "))}
+	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds heads of %s of other tenants (%s): compare it by --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
 }
 
 // writeHeads replaces a file at once, so that a crash leaves the old or the new.

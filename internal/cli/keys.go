@@ -10,13 +10,17 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/history"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) keys() *cobra.Command {
+func keysCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: c.noSuch,
+		Use: "keys", Short: "Make, list, rotate and revoke access keys", Args: shell.UnknownCommand,
 		Long: `Make, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A key opens one
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
@@ -33,88 +37,63 @@ A key of a person (user:...) ends after 90 days, any other after 400, if nothing
 said; the most is 2 years, and a key that never ends says why. In the last 30 days whoever
 uses it is told its end. Rotating a key makes a successor, which opens beside it.
 
-With --server a server is asked, with the key of an admin in $` + KeyVariable + `; a key can't
+With --server a server is asked, with the key of an admin in $` + backend.KeyVariable + `; a key can't
 make one that opens more than itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.keysCreate(), c.keysList(), c.keysRotate(), c.keysRevoke(), c.history(postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
+	cmd.AddCommand(keysCreate(sh), keysList(sh), keysRotate(sh), keysRevoke(sh), history.Command(sh, postadjudication.RegisterKeys, "List who made and revoked which key, from the receipts"))
 	return cmd
 }
 
-// keyMade is the answer of keys create.
-type keyMade struct {
-	Token string `json:"token"`
-	access.Key
-}
-
-// ordered are the flags of every change of keys and policies.
-type ordered struct {
-	office
-	reason string
-}
-
-func (o *ordered) bind(cmd *cobra.Command) {
-	o.quiet = true
-	o.bindActor(cmd.Flags())
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why (required)")
-}
-
-func (o *ordered) check(cmd *cobra.Command) error {
-	if o.reason == "" || o.server == "" && o.actor == "" {
-		return usage(cmd, errors.New("--actor and --reason are needed"))
-	}
-	return o.office.check(cmd)
-}
-
-func (c *command) keysCreate() *cobra.Command {
-	var k ordered
+func keysCreate(sh *shell.Shell) *cobra.Command {
+	var k backend.ChangeFlags
 	var principal, roles string
 	var platform bool
 	var end keyEnd
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make an access key, and show it this once", Args: exactly(),
+		Use: "create", Short: "Make an access key, and show it this once", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			n := postadjudication.NewKey{Principal: principal, Reason: k.reason}
+			n := postadjudication.NewKey{Principal: principal, Reason: k.Reason}
 			if roles == "" && !platform {
-				return usage(cmd, errors.New("--roles is missing"))
+				return shell.Usage(cmd, errors.New("--roles is missing"))
 			}
 			if roles != "" {
 				if n.Roles, err = access.ParseRoles(roles); err != nil {
-					return usage(cmd, errors.New("--roles "+err.Error()))
+					return shell.Usage(cmd, errors.New("--roles "+err.Error()))
 				}
 			}
 			if platform {
 				n.Roles = append(n.Roles, access.Platform)
 			}
 			if principal == "" {
-				return usage(cmd, errors.New("--principal is missing"))
+				return shell.Usage(cmd, errors.New("--principal is missing"))
 			}
 			if err := access.CheckPrincipal(principal); err != nil {
-				return usage(cmd, errors.New("--principal "+err.Error()))
+				return shell.Usage(cmd, errors.New("--principal "+err.Error()))
 			}
 			if n.ExpiresAt, err = end.check(cmd, time.Now()); err != nil {
 				return err
 			}
 			n.NeverExpires = end.never
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				made, err := at.CreateKey(ctx, n)
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
+				made, err := be.Keys.Create(ctx, n)
 				if err != nil {
 					return err
 				}
-				return c.showMade(made)
+				return answerKey(sh, made)
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
 	f := cmd.Flags()
 	f.StringVar(&principal, "principal", "", "who will hold it, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin; several with commas (required without --platform)")
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
-	k.local(f, own)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	local.BoolVar(&platform, "platform", false, "it opens asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin gives it)")
+	k.BindLocal(f, local)
 	end.bind(f)
 	return cmd
 }
@@ -135,55 +114,55 @@ func (e *keyEnd) check(cmd *cobra.Command, now time.Time) (time.Time, error) {
 	said, never := cmd.Flags().Changed("expires-in"), cmd.Flags().Changed("never-expires")
 	switch {
 	case said && never:
-		return time.Time{}, usage(cmd, errors.New("--expires-in and --never-expires exclude each other"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in and --never-expires exclude each other"))
 	case never && strings.TrimSpace(e.never) == "":
-		return time.Time{}, usage(cmd, errors.New("--never-expires says why: it is empty"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--never-expires says why: it is empty"))
 	case said && e.after <= 0:
-		return time.Time{}, usage(cmd, errors.New("--expires-in must be above 0; a key without an end says why: --never-expires WHY"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be above 0; a key without an end says why: --never-expires WHY"))
 	case said && e.after > access.LongestLifetime:
-		return time.Time{}, usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; a key without an end says why: --never-expires WHY"))
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; a key without an end says why: --never-expires WHY"))
 	case said:
 		return now.Add(e.after), nil
 	}
 	return time.Time{}, nil
 }
 
-func (c *command) keysRotate() *cobra.Command {
-	var k ordered
+func keysRotate(sh *shell.Shell) *cobra.Command {
+	var k backend.ChangeFlags
 	var end keyEnd
 	cmd := &cobra.Command{
-		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: exactly("PREFIX"),
+		Use: "rotate PREFIX", Short: "Make the successor of an access key, and show it this once", Args: shell.Exactly("PREFIX"),
 		Long: `Make a key with the principal and the roles of another one, which is named by its prefix:
 the 12 characters behind rck_. Both open, until the old one ends or is revoked: keys list
 tells when it was used last.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
 			ends, err := end.check(cmd, time.Now())
 			if err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				made, err := at.RotateKey(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.reason})
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
+				made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: end.never, Reason: k.Reason})
 				if err != nil {
-					return k.gone(err, "key "+args[0])
+					return k.NotFound(err, "key "+args[0])
 				}
-				return c.showMade(made)
+				return answerKey(sh, made)
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
 	end.bind(cmd.Flags())
 	return cmd
 }
 
-// showMade shows a key that was made, with its token.
-func (c *command) showMade(made keyMade) error {
-	if c.json {
-		return c.answer(made)
+// answerKey answers with a key that was made, with its token.
+func answerKey(sh *shell.Shell, made api.NewKey) error {
+	if sh.JSON {
+		return sh.Answer(made)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	s.Text("%s", made.Token)
 	s.Text("Keep it now, it is not shown again. It opens %s for %s, %s.", made.Tenant, made.Principal, until(made.Key))
 	if made.SuccessorOf != "" {
@@ -199,24 +178,24 @@ func until(k access.Key) string {
 	return "until " + k.ExpiresAt.Format(time.RFC3339)
 }
 
-func (c *command) keysList() *cobra.Command {
-	var o office
+func keysList(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the access keys that a tenant has ever had", Args: exactly(),
+		Use: "list", Short: "List the access keys that a tenant has ever had", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			return c.withClerk(cmd, &o, func(ctx context.Context, at clerk) error {
-				found, err := at.Keys(ctx)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.Keys.List(ctx)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"keys": append([]access.Key{}, found...)})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"keys": append([]access.Key{}, found...)})
 				}
-				return showKeys(screen.New(c.Out), o.whose(), found, time.Now())
+				return showKeys(sh.Screen(), o.TenantLabel(), found, time.Now())
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -241,34 +220,44 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Standing(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
 	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Now"}, {Name: "Expires (UTC)", Spare: true}, {Name: "Used (UTC)"}, {Name: "Made (UTC)", Spare: true, Wraps: true}}, rows)
-	s.Text("%s of %s.", plural(len(keys), "key"), tenant)
+	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
 }
 
-func (c *command) keysRevoke() *cobra.Command {
-	var k ordered
+func keysRevoke(sh *shell.Shell) *cobra.Command {
+	var k backend.ChangeFlags
 	cmd := &cobra.Command{
-		Use: "revoke PREFIX", Short: "Revoke an access key for good", Args: exactly("PREFIX"),
+		Use: "revoke PREFIX", Short: "Revoke an access key for good", Args: shell.Exactly("PREFIX"),
 		Long: `Revoke an access key for good, named by its prefix: the 12 characters behind rck_.
 Every server refuses it at most 2 seconds later.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := k.check(cmd); err != nil {
+			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &k.office, func(ctx context.Context, at clerk) error {
-				gone, err := at.RevokeKey(ctx, args[0], k.reason)
+			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
+				revoked, err := be.Keys.Revoke(ctx, args[0], k.Reason)
 				if err != nil {
-					return k.gone(err, "key "+args[0])
+					return k.NotFound(err, "key "+args[0])
 				}
-				if c.json {
-					return c.answer(gone)
+				if sh.JSON {
+					return sh.Answer(revoked)
 				}
-				s := screen.New(c.Out)
-				s.Text("The key %s of %s is revoked since %s.", gone.Prefix, gone.Principal, gone.RevokedAt.Format(time.RFC3339))
+				s := sh.Screen()
+				s.Text("The key %s of %s is revoked since %s.", revoked.Prefix, revoked.Principal, revoked.RevokedAt.Format(time.RFC3339))
 				return s.Err()
 			})
 		},
 	}
-	k.bind(cmd)
+	k.Bind(cmd)
+	return cmd
+}
+
+// accessCommand is the group of commands about what access keys were refused.
+func accessCommand(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "access", Short: "Look at what access keys were refused", Args: shell.UnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(history.Command(sh, postadjudication.RegisterRefusals, "List who was refused what where no case was named, from the receipts"))
 	return cmd
 }

@@ -9,18 +9,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) migrate() *cobra.Command {
+func migrateCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Bring the schema of a database up to this program's version", Args: exactly(),
+		Use: "migrate", Short: "Bring the schema of a database up to this program's version", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.FromEnvironment(c.Getenv)
+			o.FromEnvironment(sh.Getenv)
 			if o.DatabaseURL == "" {
-				return usage(cmd, fmt.Errorf("no Postgres is named: set %s or --database", app.DatabaseVariable))
+				return shell.Usage(cmd, fmt.Errorf("no Postgres is named: set %s or --database", app.DatabaseVariable))
 			}
 			if err := app.CheckDatabaseURL(o.DatabaseURL); err != nil {
 				return err
@@ -36,10 +38,10 @@ func (c *command) migrate() *cobra.Command {
 			if m.From, m.To, err = postadjudication.Migrate(cmd.Context(), o.DatabaseURL); err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(m)
+			if sh.JSON {
+				return sh.Answer(m)
 			}
-			return m.show(screen.New(c.Out))
+			return m.show(sh.Screen())
 		},
 	}
 	o.BindDatabase(cmd.Flags())
@@ -69,7 +71,7 @@ func (m migrated) show(s *screen.Screen) error {
 // triggersOff names the triggers of a current schema that are not in force. There are none of
 // an older schema, whose migration makes those that it lacks.
 func triggersOff(ctx context.Context, o app.Options) (off []string, err error) {
-	config, err := unguarded(&o)
+	config, err := backend.Unguarded(&o)
 	if err != nil {
 		return nil, err
 	}

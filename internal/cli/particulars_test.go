@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -28,8 +29,8 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 	if err := showReceipts(screen.New(&list), "EUR", rs, false); err != nil || !strings.Contains(list.String(), "98.99 EUR paid beyond") {
 		t.Errorf("%v\n%s", err, list.String())
 	}
-	answer := caseAnswer{CaseStatus: postadjudication.CaseStatus{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
-	if err := showCase(screen.New(&status), answer); err != nil || !strings.Contains(status.String(), "98.99 EUR was paid beyond") || !strings.Contains(status.String(), "0.99 EUR more than it holds") {
+	answer := view.CaseAnswer{CaseStatus: postadjudication.CaseStatus{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
+	if err := view.Case(screen.New(&status), answer); err != nil || !strings.Contains(status.String(), "98.99 EUR was paid beyond") || !strings.Contains(status.String(), "0.99 EUR more than it holds") {
 		t.Errorf("%v\n%s", err, status.String())
 	}
 }
@@ -75,28 +76,9 @@ func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 		var out bytes.Buffer
 		plan := postadjudication.Bulk{Asked: postadjudication.BulkAsked{Finding: &postadjudication.BulkFound{Class: postadjudication.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
 		s := screen.New(&out)
-		showBulk(s, plan)
+		view.Plan(s, plan)
 		if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) || strings.Contains(got, "named: people") {
 			t.Errorf("%s", out.String())
 		}
-	}
-}
-
-func TestSpansAreToldWithoutZerosAtTheirEnd(t *testing.T) {
-	t.Parallel()
-	for span, want := range map[string]string{"1h0m0s": "1h", "48h1m33s": "48h1m33s", "5m0s": "5m", "10s": "10s", "20m0s": "20m", "10h10m0s": "10h10m", "0s": "0s", "30d": "30d", "1h0m5s": "1h0m5s"} {
-		if got := brief(span); got != want {
-			t.Errorf("%s is told as %s, want %s", span, got, want)
-		}
-	}
-}
-
-// A letter that is not open any more is listed with what became of it.
-func TestAListSaysWhatBecameOfALetter(t *testing.T) {
-	t.Parallel()
-	var list bytes.Buffer
-	page := postadjudication.LetterPage{Letters: []postadjudication.Letter{{Standing: "reconciled", RefusedBy: postadjudication.GateNotOpen}}}
-	if err := showLetters(screen.New(&list), page, ""); err != nil || !strings.Contains(list.String(), "reconciled") || strings.Contains(list.String(), "not_open") {
-		t.Errorf("%v\n%s", err, list.String())
 	}
 }

@@ -8,71 +8,73 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func (c *command) people() *cobra.Command {
+func peopleCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "people", Short: "How many people it takes to state or free money by hand", Args: c.noSuch,
+		Use: "people", Short: "How many people it takes to state or free money by hand", Args: shell.UnknownCommand,
 		Long: `How many people it takes to state or free money of a tenant by hand: to record a finding
 that it was moved, to purge settlements, to let a plan run that forks or purges them, and
 to free what is reserved. Two, unless an admin sets one: each receipt of what one person did
 says so then.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.peopleShow(), c.peopleSet(), c.peopleHistory())
+	cmd.AddCommand(peopleShow(sh), peopleSet(sh), peopleHistory(sh))
 	return cmd
 }
 
-func (c *command) peopleShow() *cobra.Command {
-	var o office
+func peopleShow(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
 	cmd := &cobra.Command{
-		Use: "show", Short: "Tell how many it takes", Args: exactly(),
+		Use: "show", Short: "Tell how many it takes", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				now, err := k.People(ctx)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				now, err := be.People.Get(ctx)
 				if err != nil {
 					return err
 				}
-				return c.tellPeople(now)
+				return answerPeople(sh, now)
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
 	return cmd
 }
 
-func (c *command) peopleSet() *cobra.Command {
-	var o ordered
+func peopleSet(sh *shell.Shell) *cobra.Command {
+	var o backend.ChangeFlags
 	cmd := &cobra.Command{
-		Use: "set 1|2", Short: "Set how many it takes", Args: exactly("1 or 2"),
+		Use: "set 1|2", Short: "Set how many it takes", Args: shell.Exactly("1 or 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > 2 {
-				return usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
+				return shell.Usage(cmd, errors.New("it takes 1 or 2, not "+args[0]))
 			}
-			if err := o.check(cmd); err != nil {
+			if err := o.Check(cmd); err != nil {
 				return err
 			}
-			return c.withClerk(cmd, &o.office, func(ctx context.Context, k clerk) error {
-				now, err := k.SetPeople(ctx, postadjudication.PeopleChange{People: n, Reason: o.reason})
+			return backend.With(sh, cmd, &o.Flags, func(ctx context.Context, be backend.Backend) error {
+				now, err := be.People.Set(ctx, postadjudication.PeopleChange{People: n, Reason: o.Reason})
 				if err != nil {
 					return err
 				}
-				return c.tellPeople(now)
+				return answerPeople(sh, now)
 			})
 		},
 	}
-	o.bind(cmd)
+	o.Bind(cmd)
 	return cmd
 }
 
-func (c *command) tellPeople(now postadjudication.People) error {
-	if c.json {
-		return c.answer(now)
+func answerPeople(sh *shell.Shell, now postadjudication.People) error {
+	if sh.JSON {
+		return sh.Answer(now)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	if now.At == nil {
 		s.Text("It takes %d. Nobody has set it.", now.People)
 		return s.Err()
@@ -81,22 +83,22 @@ func (c *command) tellPeople(now postadjudication.People) error {
 	return s.Err()
 }
 
-func (c *command) peopleHistory() *cobra.Command {
-	var o office
+func peopleHistory(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
 	var after int64
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history", Short: "List the changes of it, from their receipts", Args: exactly(),
+		Use: "history", Short: "List the changes of it, from their receipts", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withClerk(cmd, &o, func(ctx context.Context, k clerk) error {
-				found, err := k.PeopleHistory(ctx, after, limit)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.People.History(ctx, after, limit)
 				if err != nil {
 					return err
 				}
-				if c.json {
-					return c.answer(map[string]any{"versions": append([]postadjudication.PeopleVersion{}, found...)})
+				if sh.JSON {
+					return sh.Answer(map[string]any{"versions": append([]postadjudication.PeopleVersion{}, found...)})
 				}
-				s := screen.New(c.Out)
+				s := sh.Screen()
 				if len(found) == 0 {
 					s.Text("Nobody has set it: it takes 2.")
 					return s.Err()
@@ -111,39 +113,8 @@ func (c *command) peopleHistory() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.bind(f)
+	o.Bind(f)
 	f.Int64Var(&after, "after", 0, "after this sequence number")
 	f.IntVar(&limit, "limit", 100, "at most this many")
 	return cmd
-}
-
-func (k *own) People(ctx context.Context) (postadjudication.People, error) {
-	return k.Service.People(ctx, k.tenant)
-}
-
-func (k *own) SetPeople(ctx context.Context, q postadjudication.PeopleChange) (postadjudication.People, error) {
-	q.Tenant, q.Actor = k.tenant, k.actor
-	return k.Service.SetPeople(ctx, q)
-}
-
-func (k *own) PeopleHistory(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
-	return k.Service.PeopleHistory(ctx, k.tenant, after, limit)
-}
-
-func (s *server) People(ctx context.Context) (out postadjudication.People, err error) {
-	err = s.get(ctx, "/people", nil, &out)
-	return out, err
-}
-
-func (s *server) SetPeople(ctx context.Context, q postadjudication.PeopleChange) (out postadjudication.People, err error) {
-	err = s.post(ctx, "/people", map[string]any{"people": q.People, "reason": q.Reason}, &out)
-	return out, err
-}
-
-func (s *server) PeopleHistory(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
-	var out struct {
-		Versions []postadjudication.PeopleVersion `json:"versions"`
-	}
-	err := s.get(ctx, "/people/history", versionsQuery(after, limit), &out)
-	return out.Versions, err
 }

@@ -2,9 +2,13 @@
 
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+)
 
 const demoLine = ""
 
 // demos are none: what demonstrates is not in this program.
-func (c *command) demos() []*cobra.Command { return nil }
+func demos(*shell.Shell) []*cobra.Command { return nil }

@@ -12,18 +12,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (c *command) receipts() *cobra.Command {
+func receiptsCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "receipts", Short: "Read and check the evidence", Args: c.noSuch,
+		Use: "receipts", Short: "Read and check the evidence", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.receiptsList(), c.receiptsVerify())
+	cmd.AddCommand(receiptsList(sh), receiptsVerify(sh))
 	return cmd
 }
 
@@ -39,10 +41,10 @@ type listing struct {
 // mostReceipts is how many receipts one call lists.
 const mostReceipts = 10_000
 
-func (c *command) receiptsList() *cobra.Command {
+func receiptsList(sh *shell.Shell) *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the receipts of a case in order", Args: exactly(),
+		Use: "list", Short: "List the receipts of a case in order", Args: shell.Exactly(),
 		Long: `List the receipts of a case in order. The case is named by its transaction, its id,
 or one of its runs; with --run only that run's receipts are listed. To go on from a
 list that was cut, give its last sequence number to --after.`,
@@ -50,7 +52,7 @@ list that was cut, give its last sequence number to --after.`,
 			if err := l.check(cmd); err != nil {
 				return err
 			}
-			service, err := c.look(cmd.Context(), l.options)
+			service, err := backend.OpenReadOnly(cmd.Context(), sh, l.options)
 			if err != nil {
 				return err
 			}
@@ -59,15 +61,15 @@ list that was cut, give its last sequence number to --after.`,
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return c.answer(listed{Receipts: asJSON(found), More: more})
+			if sh.JSON {
+				return sh.Answer(listed{Receipts: asJSON(found), More: more})
 			}
-			return showReceipts(screen.New(c.Out), l.currency, found, more)
+			return showReceipts(sh.Screen(), l.currency, found, more)
 		},
 	}
 	f := cmd.Flags()
 	l.options.BindLook(f)
-	tenantFlag(f, &l.tenant)
+	shell.TenantFlag(f, &l.tenant)
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
 	f.StringVar(&l.kase, "case", "", "case id")
 	f.StringVar(&l.run, "run", "", "run id")
@@ -77,7 +79,7 @@ list that was cut, give its last sequence number to --after.`,
 }
 
 func (l *listing) check(cmd *cobra.Command) error {
-	if err := needTenant(cmd, l.tenant); err != nil {
+	if err := shell.NeedTenant(cmd, l.tenant); err != nil {
 		return err
 	}
 	named := 0
@@ -88,11 +90,11 @@ func (l *listing) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case named != 1:
-		return usage(cmd, errors.New("name the case by one of --transaction, --case and --run"))
+		return shell.Usage(cmd, errors.New("name the case by one of --transaction, --case and --run"))
 	case l.limit < 1 || l.limit > mostReceipts:
-		return usage(cmd, fmt.Errorf("--limit is not between 1 and %d", mostReceipts))
+		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", mostReceipts))
 	case l.after < 0:
-		return usage(cmd, errors.New("--after is negative"))
+		return shell.Usage(cmd, errors.New("--after is negative"))
 	}
 	return nil
 }
@@ -101,7 +103,7 @@ func (l *listing) check(cmd *cobra.Command) error {
 func (l *listing) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
 	kase, run, err := l.resolve(ctx, service)
 	if err != nil {
-		return nil, false, missing(err, l.tenant, l.name())
+		return nil, false, shell.NotFound(err, l.tenant, l.name())
 	}
 	if l.currency, err = currencyOf(ctx, service, l.tenant, kase); err != nil {
 		return nil, false, err
@@ -126,7 +128,7 @@ func (l *listing) read(ctx context.Context, service *postadjudication.Service) (
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, missing(postadjudication.ErrNotFound, l.tenant, l.name())
+		return nil, false, shell.NotFound(postadjudication.ErrNotFound, l.tenant, l.name())
 	}
 	return found, false, nil
 }
@@ -147,12 +149,12 @@ func (l *listing) resolve(ctx context.Context, service *postadjudication.Service
 	switch {
 	case l.kase != "":
 		if kase, err = receipts.ParseCaseID(l.kase); err != nil {
-			err = &exit{exitUsage, fmt.Errorf("--case %s is no case id", l.kase)}
+			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is no case id", l.kase))
 		}
 		return kase, run, err
 	case l.run != "":
 		if run, err = receipts.ParseRunID(l.run); err != nil {
-			return kase, run, &exit{exitUsage, fmt.Errorf("--run %s is no run id", l.run)}
+			return kase, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is no run id", l.run))
 		}
 		status, err := service.Status(ctx, l.tenant, run)
 		return status.Case, run, err
@@ -209,7 +211,7 @@ func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more
 			attempt = strconv.Itoa(n)
 		}
 		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
-		rows[i] = []string{strconv.FormatInt(r.Seq, 10), stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p, currency) + behind(p)}
+		rows[i] = []string{strconv.FormatInt(r.Seq, 10), shell.Stamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, particulars(r, p, currency) + behind(p)}
 	}
 	s.Table([]screen.Column{
 		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Spare: true}, {Name: "Receipt"}, {Name: "#", Right: true},

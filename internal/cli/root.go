@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/internal/cli/dlq"
+	"github.com/recourse-dev/recourse/internal/cli/policy"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -40,14 +37,14 @@ Exit codes:
   4  the schema is missing, older or newer (recourse migrate)
   5  it is planned, and somebody else has to let it run: the answer has the line for it`
 
-func (c *command) root() *cobra.Command {
+func rootCommand(sh *shell.Shell) *cobra.Command {
 	var version bool
 	root := &cobra.Command{
 		Use: "recourse", Short: "Carry adjudicated escrow decisions to settled", Long: overview,
-		SilenceErrors: true, SilenceUsage: true, Args: c.noSuch,
+		SilenceErrors: true, SilenceUsage: true, Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
-				return c.version()
+				return showVersion(sh)
 			}
 			return cmd.Help()
 		},
@@ -55,116 +52,28 @@ func (c *command) root() *cobra.Command {
 	}
 	root.Flags().BoolVar(&version, "version", false, "say which version this is, and what it was built from")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.PersistentFlags().BoolVar(&c.json, "json", false, "answer with one JSON object on standard output")
-	root.SetFlagErrorFunc(flagWrong)
-	root.AddCommand(c.demos()...)
-	root.AddCommand(c.serve(), c.submit(), c.status(), c.cancel(), c.receipts(), c.dlq(), c.brake(), c.policy(), c.cases(), c.people(), c.keys(), c.access(), c.events(), c.migrate(), c.doctor())
+	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "answer with one JSON object on standard output")
+	root.SetFlagErrorFunc(shell.FlagError)
+	root.AddCommand(demos(sh)...)
+	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), brakeCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 
-// version tells what this program was built from.
-func (c *command) version() error {
-	if c.json {
-		return c.answer(build.Read())
+// showVersion tells what this program was built from.
+func showVersion(sh *shell.Shell) error {
+	if sh.JSON {
+		return sh.Answer(build.Read())
 	}
-	_, err := fmt.Fprintln(c.Out, build.Read())
+	_, err := fmt.Fprintln(sh.Out, build.Read())
 	return err
 }
 
-// noSuch refuses words that name no command.
-func (c *command) noSuch(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage(cmd, errors.New("there is no command "+args[0]))
+// selfDeclared lets the receipts of a command say that its actor is whoever typed the name. A
+// server's are those of its callers and of the program, and what is handed over names nobody.
+func selfDeclared(cmd *cobra.Command) {
+	switch cmd.Name() {
+	case "serve", "demo", "submit":
+		return
 	}
-	return nil
-}
-
-// flagWrong says what is wrong with a flag. Before a flag that a group of commands does
-// not have, a word that names none of its commands is what is wrong.
-func flagWrong(cmd *cobra.Command, err error) error {
-	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return usage(cmd, errors.New("there is no command "+words[0]))
-	}
-	var value *pflag.InvalidValueError
-	var number *strconv.NumError
-	if errors.As(err, &value) && errors.As(err, &number) && number.Func == "ParseInt" {
-		return usage(cmd, fmt.Errorf("--%s takes a whole number of up to 64 bits, not %s", value.GetFlag().Name, value.GetValue()))
-	}
-	return usage(cmd, err)
-}
-
-// exactly asks for a number of arguments and says which.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return usage(cmd, errors.New(names[len(args)]+" is missing"))
-		case len(args) > len(names):
-			return usage(cmd, errors.New("one argument too many: "+args[len(names)]))
-		}
-		return nil
-	}
-}
-
-// tenant defines the flag that says whose rows are meant. There is no default: no
-// tenant means no rows.
-func tenantFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "tenant", "", "name of the tenant (required)")
-}
-
-func needTenant(cmd *cobra.Command, tenant string) error {
-	if tenant == "" {
-		return usage(cmd, errors.New("--tenant is missing"))
-	}
-	return nil
-}
-
-// open opens a service that hands over and looks.
-func (c *command) open(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
-	return c.opened(ctx, o, (*app.Options).Service)
-}
-
-// look opens a service that only looks, also at a database whose triggers are not in force.
-func (c *command) look(ctx context.Context, o app.Options) (*postadjudication.Service, error) {
-	service, err := c.opened(ctx, o, unguarded)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.warnOfTriggers(ctx, service); err != nil {
-		return nil, errors.Join(err, service.Close())
-	}
-	return service, nil
-}
-
-// unguarded is for what only reads: what may have been changed can be read.
-func unguarded(o *app.Options) (postadjudication.Config, error) {
-	config, err := o.Look()
-	config.Unguarded = true
-	return config, err
-}
-
-// warnOfTriggers tells in one line of triggers that are not in force. It goes to standard
-// error, so that what is read stays as it is.
-func (c *command) warnOfTriggers(ctx context.Context, service *postadjudication.Service) error {
-	off, err := service.TriggersOff(ctx)
-	if err == nil && len(off) > 0 {
-		c.note("warning: " + triggersWarning(off))
-	}
-	return err
-}
-
-// triggersWarning says what triggers that are not in force mean to who reads. The order of
-// the commands matters: migrate takes away the trace that they were off.
-func triggersWarning(off []string) string {
-	return plural(len(off), "trigger") + " not in force (" + strings.Join(off, ", ") +
-		"): evidence can be changed, and what is read here may have been. Run recourse receipts verify; run recourse migrate, which puts them in force, only after it was looked into."
-}
-
-func (c *command) opened(ctx context.Context, o app.Options, as func(*app.Options) (postadjudication.Config, error)) (*postadjudication.Service, error) {
-	o.FromEnvironment(c.Getenv)
-	config, err := as(&o)
-	if err != nil {
-		return nil, err
-	}
-	return postadjudication.Open(ctx, config)
+	cmd.SetContext(postadjudication.WithCaller(cmd.Context(), postadjudication.Caller{SelfDeclared: true}))
 }

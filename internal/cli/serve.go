@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 )
 
 // serving is what a server says of itself once it is ready.
@@ -27,11 +28,11 @@ type serving struct {
 	LookupLifetime string `json:"lookup_lifetime"` // how long a lookup that finds nothing proves something
 }
 
-func (c *command) serve() *cobra.Command {
+func serveCommand(sh *shell.Shell) *cobra.Command {
 	m := &app.Main{}
 	var level string
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Execute settlements until it is told to stop", Args: exactly(),
+		Use: "serve", Short: "Execute settlements until it is told to stop", Args: shell.Exactly(),
 		Long: `Execute settlements until it is told to stop (SIGINT or SIGTERM). Attempts that run
 then are given 10 seconds. Beside the work it serves the HTTP API at /api/v1, and
 /asynqmon to look at only. Both ask for an access key (recourse keys create), unless
@@ -39,15 +40,15 @@ they are on loopback with the escrow service for demonstrations. /livez and /rea
 for none. /metrics asks for a key with the role platform, unless it is asked for on
 loopback; --metrics-listen serves it elsewhere, without a key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			level, err := logLevel(cmp.Or(level, c.Getenv(app.LogLevelVariable), "info"))
+			level, err := logLevel(cmp.Or(level, sh.Getenv(app.LogLevelVariable), "info"))
 			if err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
-			m.Log = newLogger(c.Err, level)
-			if err := m.Parse(c.Getenv); err != nil {
+			m.Log = newLogger(sh.Err, level)
+			if err := m.Parse(sh.Getenv); err != nil {
 				return err
 			}
-			return c.run(cmd.Context(), m)
+			return runServer(cmd.Context(), sh, m)
 		},
 	}
 	m.Options.Bind(cmd.Flags())
@@ -55,7 +56,7 @@ loopback; --metrics-listen serves it elsewhere, without a key.`,
 	return cmd
 }
 
-func (c *command) run(ctx context.Context, m *app.Main) (err error) {
+func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	if err := m.Start(ctx); err != nil {
 		return err
@@ -64,17 +65,17 @@ func (c *command) run(ctx context.Context, m *app.Main) (err error) {
 		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.Metrics + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.Keys,
 		Escrow: m.Escrow, Embedded: m.Ledger != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
-	if err := c.say(at); err != nil {
+	if err := showServing(sh, at); err != nil {
 		return err
 	}
 	return m.Run(ctx)
 }
 
-func (c *command) say(at serving) error {
-	if c.json {
-		return c.answer(at)
+func showServing(sh *shell.Shell, at serving) error {
+	if sh.JSON {
+		return sh.Answer(at)
 	}
-	s := screen.New(c.Out)
+	s := sh.Screen()
 	escrow := at.Escrow
 	if at.Embedded {
 		escrow += " (for demonstrations: it forgets everything at the end)"
@@ -87,7 +88,7 @@ func (c *command) say(at serving) error {
 
 // keys says for how long the escrow service knows an operation key, and what follows.
 func (s serving) keys() string {
-	looked := "; a lookup that finds nothing is believed for " + brief(s.LookupLifetime)
+	looked := "; a lookup that finds nothing is believed for " + shell.Span(s.LookupLifetime)
 	if s.LookupLifetime == app.Unlimited {
 		looked = "; a lookup that finds nothing is believed without end"
 	}
@@ -100,7 +101,7 @@ func (s serving) keys() string {
 		}
 		return "not recognised: an unknown outcome is looked up, and is a dispute if that can't tell" + looked
 	}
-	return "recognised for " + brief(s.KeyLifetime) + looked
+	return "recognised for " + shell.Span(s.KeyLifetime) + looked
 }
 
 // access says who may use the API and asynqmon.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 
@@ -15,7 +14,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -48,10 +49,10 @@ type declined struct {
 	Reason      string                 `json:"reason,omitempty"` // why it was cancelled
 }
 
-func (c *command) submit() *cobra.Command {
+func submitCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	cmd := &cobra.Command{
-		Use: "submit FILE|-", Short: "Hand over adjudications for execution, one JSON object a line", Args: exactly("FILE"),
+		Use: "submit FILE|-", Short: "Hand over adjudications for execution, one JSON object a line", Args: shell.Exactly("FILE"),
 		Long: `Hand over adjudications for execution, one JSON object of at most 64 KiB a line:
 
   {"transaction_receipt_id":"txr_1","submission_receipt_id":"sub_1",
@@ -67,17 +68,17 @@ what was accepted is answered deduplicated, already_executed or superseded, and
 where a person has to act, or has acted, dead_lettered or cancelled. The exit code is
 1 when a line was refused or not accepted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			from, err := c.source(args[0])
+			from, err := sh.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer from.Close() // only read from
-			service, err := c.open(cmd.Context(), o)
+			service, err := backend.Open(cmd.Context(), sh, o)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			return c.handOver(cmd.Context(), service, from)
+			return handOver(cmd.Context(), sh, service, from)
 		},
 	}
 	o.BindServers(cmd.Flags())
@@ -85,31 +86,20 @@ where a person has to act, or has acted, dead_lettered or cancelled. The exit co
 	return cmd
 }
 
-func (c *command) source(name string) (io.ReadCloser, error) {
-	if name == "-" {
-		return io.NopCloser(c.In), nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, &exit{exitUsage, err}
-	}
-	return f, nil
-}
-
-func (c *command) handOver(ctx context.Context, service *postadjudication.Service, from io.Reader) error {
+func handOver(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, from io.Reader) error {
 	h := &handed{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declined{}}
-	bar := screen.NewProgress(c.Err, "handing over", -1)
+	bar := screen.NewProgress(sh.Err, "handing over", -1)
 	err := h.stream(ctx, service, from, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return fmt.Errorf("%w (%d lines were read, and up to %d of the last may not be in; submitting the same again is safe)", err, h.Lines, submitChunk)
 	}
-	if c.json {
-		err = c.answer(h)
+	if sh.JSON {
+		err = sh.Answer(h)
 	} else {
-		err = h.show(screen.New(c.Out))
+		err = h.show(sh.Screen())
 	}
 	if err == nil && h.notAccepted() > 0 {
-		err = fmt.Errorf("%s not accepted", plural(h.notAccepted(), "line"))
+		err = fmt.Errorf("%s not accepted", shell.Plural(h.notAccepted(), "line"))
 	}
 	return err
 }
@@ -205,7 +195,7 @@ func (h *handed) refuse(l intake.Line) {
 }
 
 func (h *handed) show(s *screen.Screen) error {
-	s.Title("%s", plural(h.Lines, "line"))
+	s.Title("%s", shell.Plural(h.Lines, "line"))
 	var rows [][]string
 	for _, r := range slices.Sorted(maps.Keys(h.Replies)) {
 		word := string(r)

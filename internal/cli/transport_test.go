@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
@@ -16,30 +17,30 @@ func TestOnlyDoctorTalksToAServerThatDoesNotShowWhoItIs(t *testing.T) {
 		"migrate", "submit -", "status txr_1 --tenant t", "receipts verify --tenant t", "dlq list --tenant t", "keys list --tenant t", "demo",
 		"serve --escrow https://escrow.invalid --key-lifetime none",
 	} {
-		got := execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...)
-		if got.wants(t, args, 2, "sslmode=verify-full"); strings.Contains(got.err, "hush") {
-			t.Errorf("%s: %s", args, got.err)
+		got := clitest.Execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...)
+		if got.Wants(t, args, 2, "sslmode=verify-full"); strings.Contains(got.Err, "hush") {
+			t.Errorf("%s: %s", args, got.Err)
 		}
 	}
 	env[app.InsecureVariable] = "postgres,redis"
-	execute(t.Context(), env, nil, "migrate").wants(t, "a way that is trusted", 3, "postgres.invalid")
+	clitest.Execute(t.Context(), env, nil, "migrate").Wants(t, "a way that is trusted", 3, "postgres.invalid")
 }
 
 func TestDoctorTellsOfTheWaysToTheServers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.env[app.EscrowVariable], p.env[app.TargetsVariable] = "http://escrow.invalid/hush", "bank=https://bank.invalid"
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Env[app.EscrowVariable], p.Env[app.TargetsVariable] = "http://escrow.invalid/hush", "bank=https://bank.invalid"
 	verdicts := func() map[string]string {
 		out := map[string]string{}
-		got := p.run("", "doctor", "--json")
-		for _, c := range got.object(t)["checks"].([]any) {
+		got := p.Run("", "doctor", "--json")
+		for _, c := range got.Object(t)["checks"].([]any) {
 			c := c.(map[string]any)
 			if strings.HasPrefix(c["check"].(string), "TLS of ") {
 				out[strings.TrimPrefix(c["check"].(string), "TLS of ")] = c["verdict"].(string)
 			}
 		}
-		if strings.Contains(got.out, "hush") {
-			t.Error(got.out)
+		if strings.Contains(got.Out, "hush") {
+			t.Error(got.Out)
 		}
 		return out
 	}
@@ -48,10 +49,10 @@ func TestDoctorTellsOfTheWaysToTheServers(t *testing.T) {
 		if len(got) != 4 || got["Postgres"] != "ok" || got["Redis"] != "ok" || got["the escrow service"] != said || got["the escrow service bank"] != "ok" {
 			t.Errorf("%v", got)
 		}
-		p.env[app.InsecureVariable] = app.EscrowServer
+		p.Env[app.InsecureVariable] = app.EscrowServer
 	}
-	p.env[app.DatabaseVariable] = "postgres://u@127.0.0.1/d?sslmode=hush"
-	if got := p.run("", "doctor"); got.code == 0 || strings.Contains(got.out+got.err, "hush") {
+	p.Env[app.DatabaseVariable] = "postgres://u@127.0.0.1/d?sslmode=hush"
+	if got := p.Run("", "doctor"); got.Code == 0 || strings.Contains(got.Out+got.Err, "hush") {
 		t.Errorf("an sslmode that is none: %+v", got)
 	}
 }

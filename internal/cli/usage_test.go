@@ -6,10 +6,9 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
-
-const anyRun = "01a1fd9e-dc55-713d-af38-29168766c7d6"
 
 func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 	t.Parallel()
@@ -23,14 +22,14 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"dlq show --tenant t", "no command show"},
 		{"events --tenant t --after foo", "--after takes a whole number of up to 64 bits, not foo"},
 		{"dlq list --tenant t --limit 0", "--limit is not between 1 and 1000"},
-		{"dlq reconcile " + anyRun + " --tenant t --actor a --reason b --moved -5", "--moved is negative"},
+		{"dlq reconcile " + clitest.AnyRun + " --tenant t --actor a --reason b --moved -5", "--moved is negative"},
 		{"status", "RUN or TRANSACTION is missing"},
 		{"status a b --tenant t", "one argument too many: b"},
 		{"status txr_1", "--tenant is missing"},
 		{"status txr_1 --tenant t --colour", "--colour"},
-		{"cancel " + anyRun + " --tenant t", "--actor and --reason"},
+		{"cancel " + clitest.AnyRun + " --tenant t", "--actor and --reason"},
 		{"cancel nonsense --tenant t --actor a --reason b", "no run id"},
-		{"cancel " + anyRun + " --actor a --reason b", "--tenant is missing"},
+		{"cancel " + clitest.AnyRun + " --actor a --reason b", "--tenant is missing"},
 		{"brake pull --actor a --reason b", "--tenant is missing (or say --all-tenants)"},
 		{"keys create --tenant t --actor a --reason b --principal user:ada", "--roles is missing"},
 		{"receipts frobnicate", "frobnicate"},
@@ -54,19 +53,19 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"serve --database postgres://h/d --redis redis://h --embedded --retain settlement=P1X", "P1X"},
 		{"dlq retention --tenant t --database postgres://h/d --retain settlement=P1X/10", "P1X"},
 		{"submit - --database postgres://h/d", app.RedisVariable},
-		{"cancel " + anyRun + " --tenant t --actor a --reason r --database postgres://h/d", app.RedisVariable},
+		{"cancel " + clitest.AnyRun + " --tenant t --actor a --reason r --database postgres://h/d", app.RedisVariable},
 		{"status txr_1 --tenant t --database postgres://h/d --redis nonsense", "redis://"},
 	} {
 		args := strings.Fields(tc.args)
-		got := execute(t.Context(), nil, strings.NewReader(""), args...)
-		got.wants(t, tc.args, 2, tc.word)
-		if got.out != "" {
-			t.Errorf("%s: wrote %q", tc.args, got.out)
+		got := clitest.Execute(t.Context(), nil, strings.NewReader(""), args...)
+		got.Wants(t, tc.args, 2, tc.word)
+		if got.Out != "" {
+			t.Errorf("%s: wrote %q", tc.args, got.Out)
 		}
-		inJSON := execute(t.Context(), nil, strings.NewReader(""), append(args, "--json")...)
-		failure, ok := inJSON.object(t)["error"].(map[string]any)
+		inJSON := clitest.Execute(t.Context(), nil, strings.NewReader(""), append(args, "--json")...)
+		failure, ok := inJSON.Object(t)["error"].(map[string]any)
 		if !ok || failure["exit_code"] != 2.0 || !strings.Contains(failure["message"].(string), tc.word) {
-			t.Errorf("%s --json: %s", tc.args, inJSON.out)
+			t.Errorf("%s --json: %s", tc.args, inJSON.Out)
 		}
 	}
 }
@@ -74,9 +73,9 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 func TestHelpExplainsTheExitCodes(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
-		got := execute(t.Context(), nil, nil, args...)
-		if got.code != 0 || !strings.Contains(got.out, "4  the schema is missing") || !strings.Contains(got.out, "demo") {
-			t.Errorf("%v: %d %q", args, got.code, got.out)
+		got := clitest.Execute(t.Context(), nil, nil, args...)
+		if got.Code != 0 || !strings.Contains(got.Out, "4  the schema is missing") || !strings.Contains(got.Out, "demo") {
+			t.Errorf("%v: %d %q", args, got.Code, got.Out)
 		}
 	}
 }
@@ -86,46 +85,46 @@ func TestServersThatCannotBeReachedExitThree(t *testing.T) {
 	const nowhere = "postgres://u@127.0.0.1:1/d?sslmode=disable"
 	env := map[string]string{app.DatabaseVariable: nowhere, app.RedisVariable: "redis://127.0.0.1:1"}
 	for _, args := range []string{"migrate", "status x --tenant t", "receipts verify --tenant t", "submit -", "serve --embedded --listen 127.0.0.1:0", "demo"} {
-		execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...).wants(t, args, 3, "refused")
+		clitest.Execute(t.Context(), env, strings.NewReader(""), strings.Fields(args)...).Wants(t, args, 3, "refused")
 	}
 	env[app.DatabaseVariable] = testkit.Database(t)
-	execute(t.Context(), env, nil, "demo").wants(t, "demo without Redis", 3, "refused")
+	clitest.Execute(t.Context(), env, nil, "demo").Wants(t, "demo without Redis", 3, "refused")
 	env[app.DatabaseVariable] = strings.Replace(env[app.DatabaseVariable], "/recourse_test", "/no_such", 1)
-	execute(t.Context(), env, nil, "migrate").wants(t, "no such database", 3, "does not exist")
+	clitest.Execute(t.Context(), env, nil, "migrate").Wants(t, "no such database", 3, "does not exist")
 }
 
 func TestAMissingSchemaExitsFourAndMigrateCuresIt(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Database(t))
+	p := clitest.New(t, testkit.Database(t))
 	for _, args := range []string{"status x --tenant t", "submit -", "receipts verify --all-tenants", "serve --embedded --listen 127.0.0.1:0"} {
-		p.run("", strings.Fields(args)...).wants(t, args, 4, "recourse migrate")
+		p.Run("", strings.Fields(args)...).Wants(t, args, 4, "recourse migrate")
 	}
-	first := p.run("", "migrate", "--json")
-	first.wants(t, "migrate", 0, "")
-	if v := first.object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {
+	first := p.Run("", "migrate", "--json")
+	first.Wants(t, "migrate", 0, "")
+	if v := first.Object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {
 		t.Errorf("%v", v)
 	}
-	again := p.run("", "migrate")
-	if again.code != 0 || !strings.Contains(again.out, "already") {
+	again := p.Run("", "migrate")
+	if again.Code != 0 || !strings.Contains(again.Out, "already") {
 		t.Errorf("%+v", again)
 	}
-	p.run("", "receipts", "verify", "--all-tenants").wants(t, "verify of nothing", 0, "")
+	p.Run("", "receipts", "verify", "--all-tenants").Wants(t, "verify of nothing", 0, "")
 }
 
 func TestAFileThatIsNoHeadsFileIsBadInput(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "heads")
-	writeFile(t, name, "not heads\n")
-	p := &place{t: t}
-	p.run("", "receipts", "verify", "--tenant", "t", "--heads", name).wants(t, "heads", 2, "line 1")
+	clitest.WriteFile(t, name, "not heads\n")
+	p := &clitest.Place{T: t}
+	p.Run("", "receipts", "verify", "--tenant", "t", "--heads", name).Wants(t, "heads", 2, "line 1")
 }
 
 // A server without TLS is told what to do, as one that can't be reached.
 func TestAServerWithoutTLSIsToldHowToBeReached(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))
-	p.run("", "receipts", "verify", "--all-tenants").wants(t, "verify", 3, "sslmode=disable")
-	if got := p.run("", "doctor"); got.code != 1 || !strings.Contains(got.out, "sslmode=disable") {
+	p := clitest.New(t, strings.Replace(testkit.Migrated(t), "sslmode=disable", "sslmode=require", 1))
+	p.Run("", "receipts", "verify", "--all-tenants").Wants(t, "verify", 3, "sslmode=disable")
+	if got := p.Run("", "doctor"); got.Code != 1 || !strings.Contains(got.Out, "sslmode=disable") {
 		t.Errorf("%+v", got)
 	}
 }

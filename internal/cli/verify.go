@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -49,10 +51,10 @@ type auditing struct {
 	maxRecoveries     int
 }
 
-func (c *command) receiptsVerify() *cobra.Command {
+func receiptsVerify(sh *shell.Shell) *cobra.Command {
 	var a auditing
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: exactly(),
+		Use: "verify", Short: "Check every chain, and the stored state against the receipts", Args: shell.Exactly(),
 		Long: `Check every chain of receipts, and that the stored state is what they tell, and list
 everything that is broken. A chain that is cut off at its end still verifies by itself:
 keep its head elsewhere by --save-heads, and compare by --heads later. --case and
@@ -62,9 +64,9 @@ of all tenants are compared by --all-tenants. Exit code 1 when something is brok
 --save-heads notes nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(); err != nil {
-				return usage(cmd, err)
+				return shell.Usage(cmd, err)
 			}
-			return c.verify(cmd.Context(), a)
+			return verify(cmd.Context(), sh, a)
 		},
 	}
 	f := cmd.Flags()
@@ -107,12 +109,12 @@ func (a *auditing) check() error {
 	return nil
 }
 
-func (c *command) verify(ctx context.Context, a auditing) (err error) {
+func verify(ctx context.Context, sh *shell.Shell, a auditing) (err error) {
 	expected, err := readHeads(a.heads)
 	if err != nil {
 		return err
 	}
-	service, err := c.opened(ctx, a.options, unguarded) // what may have been changed is what is looked for
+	service, err := backend.OpenAs(ctx, sh, a.options, backend.Unguarded) // what may have been changed is what is looked for
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 			return err
 		}
 	}
-	audit, err := c.audit(ctx, service, a, expected)
+	audit, err := runAudit(ctx, sh, service, a, expected)
 	if err != nil {
 		return err
 	}
@@ -157,13 +159,13 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 	}
 	nothing := audit.Receipts == 0 && !a.all && v.OK
 	v.OK = v.OK && !nothing // of a tenant of whom everything was removed there is nothing either
-	if err := c.noteHeads(a.saveHeads, v, audit); err != nil {
+	if err := noteHeads(sh, a.saveHeads, v, audit); err != nil {
 		return err
 	}
-	if c.json {
-		err = c.answer(v)
+	if sh.JSON {
+		err = sh.Answer(v)
 	} else {
-		err = v.show(screen.New(c.Out), names)
+		err = v.show(sh.Screen(), names)
 	}
 	switch {
 	case err != nil || v.OK:
@@ -175,37 +177,37 @@ func (c *command) verify(ctx context.Context, a auditing) (err error) {
 }
 
 // noteHeads notes the heads of an audit in a file, if one is named and nothing speaks against them.
-func (c *command) noteHeads(name string, v verification, audit *postadjudication.Audit) error {
+func noteHeads(sh *shell.Shell, name string, v verification, audit *postadjudication.Audit) error {
 	switch {
 	case name == "":
 		return nil
 	case !v.OK:
-		c.note("Something is broken, so that no heads were noted: " + name + " was not written.")
+		sh.Note("Something is broken, so that no heads were noted: " + name + " was not written.")
 		return nil
 	case len(v.TriggersOff) > 0:
-		c.note("Triggers are off, so that no heads were noted: " + name + " was not written.")
+		sh.Note("Triggers are off, so that no heads were noted: " + name + " was not written.")
 		return nil
 	}
 	return writeHeads(name, audit.Heads)
 }
 
-// audit checks what is asked for. Of noted heads, it leaves those of the case that is.
-func (c *command) audit(ctx context.Context, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
+// runAudit checks what is asked for. Of noted heads, it leaves those of the case that is.
+func runAudit(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, a auditing, expected map[receipts.CaseID]receipts.Head) (_ *postadjudication.Audit, err error) {
 	q := postadjudication.AuditQuery{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
 		if q.Archive, err = postadjudication.ArchiveAt(a.archive); err != nil {
-			return nil, &exit{exitUsage, err}
+			return nil, shell.WithCode(shell.ExitUsage, err)
 		}
 	}
 	if a.one() {
 		l := listing{tenant: a.tenant, transaction: a.transaction, kase: a.kase}
 		kase, _, err := l.resolve(ctx, service)
 		if err != nil {
-			return nil, missing(err, a.tenant, l.name())
+			return nil, shell.NotFound(err, a.tenant, l.name())
 		}
 		if head, noted := expected[kase]; a.heads != "" {
 			if !noted {
-				return nil, &exit{exitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, kase)}
+				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s holds no head of case %s, so that nothing can be compared with it", a.heads, kase))
 			}
 			clear(expected)
 			expected[kase] = head
@@ -215,11 +217,11 @@ func (c *command) audit(ctx context.Context, service *postadjudication.Service, 
 		if a.heads != "" && errors.Is(err, postadjudication.ErrNotFound) { // it was noted: that it is gone is a break
 			return postadjudication.NoAudit(), nil
 		}
-		return audit, missing(err, a.tenant, l.name())
+		return audit, shell.NotFound(err, a.tenant, l.name())
 	}
 	bar := &screen.Stages{}
-	if !c.json {
-		bar = screen.NewStages(c.Err)
+	if !sh.JSON {
+		bar = screen.NewStages(sh.Err)
 		q.Progress = bar.At
 	}
 	audit, err := service.AuditAll(ctx, q)
@@ -262,17 +264,17 @@ func (v verification) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
 	if f := v.Archive; f != nil {
-		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
+		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
 	}
 	for _, tenant := range v.OnePerson {
 		s.Text("people: 1. Money of %s is stated and freed by one person.", tenant)
 	}
 	if len(v.TriggersOff) > 0 {
 		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore turns triggers off, and so does who means to change evidence. Run recourse migrate, which puts them in force, only after that was looked into.",
-			plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
+			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	if v.Unnoted != nil {
-		s.Text("Heads: %s compared, %s without a noted head.", plural(v.Expected, "noted head"), plural(*v.Unnoted, "trail"))
+		s.Text("Heads: %s compared, %s without a noted head.", shell.Plural(v.Expected, "noted head"), shell.Plural(*v.Unnoted, "trail"))
 	} else {
 		s.Text("No heads were compared: a chain that was computed anew, and a cut end whose case was set back, can be noticed only by heads that were noted before (--heads).")
 	}

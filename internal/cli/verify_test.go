@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -14,14 +15,14 @@ import (
 // checked alone.
 func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	second := strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(line)
-	p.run(line+second, "submit", "-").wants(t, "submit", 0, "")
-	p.run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_2").wants(t, "one case", 0, "")
-	p.exec(`UPDATE recourse.runs SET due_at = due_at + interval '1 day', reason = 'x'`)
-	all := p.run("", "receipts", "verify", "--tenant", "acme", "--json")
-	all.wants(t, "all", 1, "broken")
-	breaks := all.object(t)["breaks"].([]any)
+	p := clitest.New(t, testkit.Migrated(t))
+	second := strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(clitest.Line)
+	p.Run(clitest.Line+second, "submit", "-").Wants(t, "submit", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_2").Wants(t, "one case", 0, "")
+	p.Exec(`UPDATE recourse.runs SET due_at = due_at + interval '1 day', reason = 'x'`)
+	all := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
+	all.Wants(t, "all", 1, "broken")
+	breaks := all.Object(t)["breaks"].([]any)
 	cases := map[any]bool{}
 	for _, b := range breaks {
 		b := b.(map[string]any)
@@ -30,35 +31,35 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 		}
 		cases[b["case_id"]] = true
 	}
-	if len(breaks) != 2 || len(cases) != 2 || all.object(t)["breaks_in_all"] != 2.0 {
+	if len(breaks) != 2 || len(cases) != 2 || all.Object(t)["breaks_in_all"] != 2.0 {
 		t.Errorf("%v", breaks)
 	}
-	people := p.run("", "receipts", "verify", "--tenant", "acme")
-	people.wants(t, "for people", 1, "broken")
+	people := p.Run("", "receipts", "verify", "--tenant", "acme")
+	people.Wants(t, "for people", 1, "broken")
 	for kase := range cases {
-		if !strings.Contains(people.out, kase.(string)) {
-			t.Errorf("case %v is not listed: %s", kase, people.out)
+		if !strings.Contains(people.Out, kase.(string)) {
+			t.Errorf("case %v is not listed: %s", kase, people.Out)
 		}
 	}
 	kase := breaks[0].(map[string]any)["case_id"].(string)
-	one := p.run("", "receipts", "verify", "--tenant", "acme", "--case", kase, "--json")
-	one.wants(t, "one case", 1, "broken")
-	if v := one.object(t); v["cases"] != 1.0 || len(v["breaks"].([]any)) != 1 {
+	one := p.Run("", "receipts", "verify", "--tenant", "acme", "--case", kase, "--json")
+	one.Wants(t, "one case", 1, "broken")
+	if v := one.Object(t); v["cases"] != 1.0 || len(v["breaks"].([]any)) != 1 {
 		t.Errorf("%v", v)
 	}
-	p.run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_9").wants(t, "no such case", 1, "tenant acme has no transaction txr_9")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--transaction", "txr_9").Wants(t, "no such case", 1, "tenant acme has no transaction txr_9")
 	for _, args := range [][]string{{"--case", kase, "--transaction", "txr_1"}, {"--case", kase, "--save-heads", "x"}, {"--case", kase, "--archive", "/no/such/directory"}, {"--archive", "/no/such/directory"}} {
-		p.run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).wants(t, strings.Join(args, " "), 2, "")
+		p.Run("", append([]string{"receipts", "verify", "--tenant", "acme"}, args...)...).Wants(t, strings.Join(args, " "), 2, "")
 	}
-	p.run("", "receipts", "verify", "--all-tenants", "--case", kase).wants(t, "whose case", 2, "one tenant's")
-	none := p.run("", "receipts", "verify", "--tenant", "nobody", "--json")
-	none.wants(t, "a tenant of whom there is nothing", 1, "nothing of a tenant nobody")
-	if v := none.object(t); v["ok"] != false {
+	p.Run("", "receipts", "verify", "--all-tenants", "--case", kase).Wants(t, "whose case", 2, "one tenant's")
+	none := p.Run("", "receipts", "verify", "--tenant", "nobody", "--json")
+	none.Wants(t, "a tenant of whom there is nothing", 1, "nothing of a tenant nobody")
+	if v := none.Object(t); v["ok"] != false {
 		t.Errorf("%v", v)
 	}
 	for _, of := range [][]string{nil, {"--case", kase}} {
 		args := append([]string{"receipts", "verify", "--tenant", "acme", "--archive", t.TempDir(), "--json"}, of...)
-		if v := p.run("", args...).object(t); v["archive"].(map[string]any)["files"] != 0.0 {
+		if v := p.Run("", args...).Object(t); v["archive"].(map[string]any)["files"] != 0.0 {
 			t.Errorf("%v", v)
 		}
 	}
@@ -68,11 +69,11 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 // asked for alone or its tenant is.
 func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.run(line+strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(line), "submit", "-").wants(t, "submit", 0, "")
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Run(clitest.Line+strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(clitest.Line), "submit", "-").Wants(t, "submit", 0, "")
 	heads := filepath.Join(t.TempDir(), "heads")
-	p.run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).wants(t, "save", 0, "")
-	db, err := sql.Open("postgres", p.url)
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).Wants(t, "save", 0, "")
+	db, err := sql.Open("postgres", p.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +85,9 @@ func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
 	of := ` WHERE case_id = '` + kase + `'`
 	broken := func(what, word string, args ...string) {
 		t.Helper()
-		got := p.run("", append([]string{"receipts", "verify", "--tenant", "acme", "--heads", heads, "--json"}, args...)...)
-		got.wants(t, what, 1, "broken")
-		for _, b := range got.object(t)["breaks"].([]any) {
+		got := p.Run("", append([]string{"receipts", "verify", "--tenant", "acme", "--heads", heads, "--json"}, args...)...)
+		got.Wants(t, what, 1, "broken")
+		for _, b := range got.Object(t)["breaks"].([]any) {
 			b := b.(map[string]any)
 			if b["case_id"] == kase && b["invariant"] == postadjudication.InvariantHeads && strings.Contains(b["what"].(string), word) {
 				if b["tenant"] != "acme" || !strings.HasPrefix(b["stored"].(string), "0 ") || !strings.HasPrefix(b["expected"].(string), "1 ") {
@@ -95,7 +96,7 @@ func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%s: %s", what, got.out)
+		t.Errorf("%s: %s", what, got.Out)
 	}
 	testkit.Tamper(t, db, `UPDATE recourse.receipts SET tenant = 'other'`+of, `UPDATE recourse.runs SET tenant = 'other'`+of,
 		`UPDATE recourse.escrows SET tenant = 'other' WHERE id = (SELECT escrow_id FROM recourse.cases WHERE id = '`+kase+`')`, `UPDATE recourse.cases SET tenant = 'other' WHERE id = '`+kase+`'`)
@@ -104,21 +105,5 @@ func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
 	testkit.Tamper(t, db, `DELETE FROM recourse.receipts`+of, `DELETE FROM recourse.operations`+of, `DELETE FROM recourse.runs`+of, `DELETE FROM recourse.cases WHERE id = '`+kase+`'`)
 	broken("gone", "the trail ends at 0, 1 were noted")
 	broken("gone, alone", "the trail ends at 0, 1 were noted", "--case", kase)
-	p.run("", "receipts", "verify", "--tenant", "acme", "--case", kase).wants(t, "without heads", 1, "has no case")
-}
-
-// A list of dead letters is made anew where somebody says who asks and why.
-func TestRebuildTellsWhatItMended(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, testkit.Migrated(t))
-	p.run(line, "submit", "-").wants(t, "submit", 0, "")
-	p.run("", "dlq", "rebuild", "--tenant", "acme").wants(t, "nobody asks", 2, "--actor and --reason")
-	p.run("", "dlq", "rebuild", "--actor", "user:ada", "--reason", "r").wants(t, "whose", 2, "--tenant is missing")
-	said := p.run("", "dlq", "rebuild", "--all-tenants", "--actor", "user:ada", "--reason", "rows are missing", "--json")
-	said.wants(t, "all", 0, "")
-	one := said.object(t)["tenants"].([]any)[0].(map[string]any)
-	if one["tenant"] != "acme" || one["made"] != 0.0 || one["removed"] != 0.0 {
-		t.Errorf("%v", one)
-	}
-	p.run("", "dlq", "rebuild", "--tenant", "acme", "--actor", "user:ada", "--reason", "rows are missing").wants(t, "for people", 0, "")
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--case", kase).Wants(t, "without heads", 1, "has no case")
 }

@@ -10,16 +10,17 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli"
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 func TestTheVersionIsTold(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
-	if r := p.run("", "--version"); r.code != 0 || !strings.HasPrefix(r.out, "recourse ") || !strings.Contains(r.out, "revision") || !strings.Contains(r.out, "go1.") {
-		t.Errorf("%d %q", r.code, r.out)
+	p := clitest.New(t, "")
+	if r := p.Run("", "--version"); r.Code != 0 || !strings.HasPrefix(r.Out, "recourse ") || !strings.Contains(r.Out, "revision") || !strings.Contains(r.Out, "go1.") {
+		t.Errorf("%d %q", r.Code, r.Out)
 	}
-	v := p.run("", "--version", "--json").object(t)
+	v := p.Run("", "--version", "--json").Object(t)
 	for _, member := range []string{"version", "revision", "go"} {
 		if s, ok := v[member].(string); !ok || s == "" {
 			t.Errorf("%s: %v", member, v)
@@ -31,14 +32,14 @@ func TestTheVersionIsTold(t *testing.T) {
 func TestTheLogSaysWhatBeganDiedAndEnded(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string][]string{"": {"started", "a run was dead-lettered", "stopping", "stopped"}, "error": nil} {
-		p := newPlace(t, testkit.Migrated(t))
-		p.env[app.LogLevelVariable] = level
+		p := clitest.New(t, testkit.Migrated(t))
+		p.Env[app.LogLevelVariable] = level
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		var errs bytes.Buffer
 		done := make(chan int, 1)
 		env := map[string]string{}
-		for k, v := range p.env {
+		for k, v := range p.Env {
 			env[k] = v
 		}
 		go func() {
@@ -51,10 +52,10 @@ func TestTheLogSaysWhatBeganDiedAndEnded(t *testing.T) {
 			t.Fatalf("exit %d: %v: %s", <-done, err, errs.String())
 		}
 		transaction := "txr_refused" + level
-		refused := strings.Replace(another(transaction), "{", `{"simulate":["refused"],`, 1)
-		p.run(refused, "submit", "-").wants(t, "submit", 0, "")
+		refused := strings.Replace(clitest.Another(transaction), "{", `{"simulate":["refused"],`, 1)
+		p.Run(refused, "submit", "-").Wants(t, "submit", 0, "")
 		for dead := false; !dead; { // bounded by the time limit of go test
-			dead = p.run("", "status", transaction, "--tenant", "acme", "--json").object(t)["settlement_progression_status"] == "dispute-ready"
+			dead = p.Run("", "status", transaction, "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "dispute-ready"
 		}
 		cancel()
 		if code := <-done; code != 0 {

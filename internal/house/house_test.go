@@ -27,12 +27,21 @@ var arrows = map[string][]string{
 	"internal/signature":          {},
 	"internal/archive":            {},
 	"internal/sheet":              {},
-	"internal/cpulimit":              {},
+	"internal/cpulimit":           {},
 	"internal/child":              {},
 	"internal/failpoint":          {},
 	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
 	"internal/access":             {},
 	"internal/api":                {"postadjudication", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/cpulimit"},
+	"internal/cli/screen":         {},
+	"internal/cli/shell":          {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement"},
+	"internal/cli/view":           {"internal/cli/screen", "internal/cli/shell", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
+	"internal/cli/backend":        {"internal/cli/shell", "internal/cli/view", "internal/client", "internal/app", "internal/api", "internal/access", "postadjudication", "receipts"},
+	"internal/cli/history":        {"internal/cli/backend", "internal/cli/screen", "internal/cli/shell", "postadjudication"},
+	"internal/cli/policy":         {"internal/cli/backend", "internal/cli/shell", "internal/cli/view", "postadjudication", "retrypolicy"},
+	"internal/cli/dlq":            {"internal/cli/backend", "internal/cli/history", "internal/cli/policy", "internal/cli/screen", "internal/cli/shell", "internal/cli/view", "internal/app", "internal/api", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
+	"internal/cli/clitest":        {"internal/cli", "internal/app", "internal/testkit"},
+	"internal/client":             {"postadjudication", "receipts", "retrypolicy", "internal/access", "internal/api"},
 	"internal/localpg":            {"internal/child"},
 	"internal/localredis":         {"internal/child"},
 	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
@@ -48,6 +57,15 @@ var pure = []string{"retrypolicy", "settlement", "receipts", "internal/signature
 const (
 	longestFile     = 500
 	longestFunction = 70
+)
+
+// bounded are the trees whose packages have at most mostFiles files besides tests, and whose
+// types have at most mostMethods methods each.
+var bounded = []string{"internal/cli", "internal/client"}
+
+const (
+	mostFiles   = 35
+	mostMethods = 30
 )
 
 type source struct {
@@ -161,6 +179,51 @@ func TestNothingGrowsTooLong(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestNoPackageAndNoTypeSwallowsTheOthers(t *testing.T) {
+	t.Parallel()
+	files, methods := map[string]int{}, map[string]int{}
+	for _, s := range sources(t) {
+		in := func(tree string) bool { return s.dir == tree || strings.HasPrefix(s.dir, tree+"/") }
+		if strings.HasSuffix(s.name, "_test.go") || !slices.ContainsFunc(bounded, in) {
+			continue
+		}
+		files[s.dir]++
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[s.dir+"."+receiver(f.Recv.List[0].Type)]++
+			}
+		}
+	}
+	for _, tree := range bounded {
+		if files[tree] == 0 {
+			t.Errorf("%s has no file, the walk is broken", tree)
+		}
+	}
+	for dir, n := range files {
+		if n > mostFiles {
+			t.Errorf("package %s has %d files, %d at most", dir, n, mostFiles)
+		}
+	}
+	for name, n := range methods {
+		if n > mostMethods {
+			t.Errorf("%s has %d methods, %d at most", name, n, mostMethods)
+		}
+	}
+}
+
+// receiver is the name of the type of a method.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
 }
 
 func TestEveryPackageSaysWhatItIs(t *testing.T) {

@@ -1,0 +1,115 @@
+package backend
+
+import (
+	"context"
+	"io"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Backend does what commands ask, for one tenant and in one principal's name: on the
+// database, or by asking a server. It refuses with the same errors either way. The tenant
+// and the actor of a request are the backend's to fill in.
+type Backend struct {
+	DeadLetters DeadLetters
+	Bulk        Bulk
+	Rules       Rules
+	Keys        Keys
+	Policies    Policies
+	Cases       Cases
+	People      People
+	Registers   Registers
+
+	close func() error
+}
+
+// Close ends the work on the backend.
+func (b Backend) Close() error { return b.close() }
+
+// DeadLetters reads and changes dead letters.
+type DeadLetters interface {
+	List(context.Context, postadjudication.LetterQuery) (postadjudication.LetterPage, error)
+	Count(context.Context, postadjudication.LetterFilter) (postadjudication.LetterCount, error)
+	Search(context.Context, postadjudication.LetterSearch) (postadjudication.LettersFound, error)
+	Inspect(context.Context, receipts.RunID) (postadjudication.Inspection, error)
+	Analyze(context.Context, postadjudication.AnalysisQuery) (postadjudication.Analysis, error)
+	Groups(context.Context, postadjudication.GroupQuery) (postadjudication.GroupPage, error)
+	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
+	Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error)
+	Retention(context.Context) ([]postadjudication.Kept, error)
+
+	Fork(context.Context, receipts.RunID, postadjudication.ForkRequest) (api.Forked, error)
+	Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error)
+	Reconcile(context.Context, receipts.RunID, postadjudication.Finding) (postadjudication.CaseStatus, error)
+	Lookup(context.Context, receipts.RunID) (postadjudication.CaseStatus, error)
+	Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
+	Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error)
+	Mark(context.Context, receipts.RunID, postadjudication.MarkRequest) (postadjudication.Desk, error)
+
+	PlanPurge(context.Context, postadjudication.PurgeRequest) (postadjudication.PurgePlan, error)
+	Purge(context.Context, postadjudication.PurgeRequest) (postadjudication.Purged, error)
+	PlanClear(context.Context, postadjudication.ClearRequest) (postadjudication.PurgePlan, error)
+	Clear(context.Context, postadjudication.ClearRequest) (postadjudication.Purged, error)
+}
+
+// Bulk stores plans for many dead letters, and lets them run.
+type Bulk interface {
+	Plan(context.Context, postadjudication.BulkRequest) (postadjudication.Bulk, error)
+	// Run lets a plan run; alone is for one person who does it for an incident, else nil.
+	Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error)
+	Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
+	Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
+	Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
+	Get(context.Context, uuid.UUID) (postadjudication.Bulk, error)
+	List(ctx context.Context, after string) (postadjudication.BulkPage, error)
+	Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (postadjudication.BulkItemPage, error)
+}
+
+// Rules reads and changes the rules of automatic replay.
+type Rules interface {
+	List(context.Context) ([]postadjudication.StandingRule, error)
+	Set(context.Context, postadjudication.RuleChange) (postadjudication.StandingRule, error)
+	Try(context.Context, postadjudication.Rule) (postadjudication.RuleTrial, error)
+	History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error)
+	Delete(context.Context, postadjudication.RuleRemoval) (postadjudication.StandingRule, error)
+}
+
+// Keys makes, lists and revokes access keys.
+type Keys interface {
+	List(context.Context) ([]access.Key, error)
+	Create(context.Context, postadjudication.NewKey) (api.NewKey, error)
+	Rotate(context.Context, postadjudication.KeyRotation) (api.NewKey, error)
+	Revoke(ctx context.Context, prefix, reason string) (access.Key, error)
+}
+
+// Policies reads and changes the retry policies of families.
+type Policies interface {
+	List(context.Context) ([]postadjudication.FamilyPolicy, error)
+	History(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error)
+	Set(context.Context, postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error)
+	Reset(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
+}
+
+// Cases reads cases and their runs, and plans that what they have reserved is freed.
+type Cases interface {
+	List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error)
+	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
+	PlanFree(context.Context, postadjudication.FreeRequest) (postadjudication.Bulk, error)
+}
+
+// People reads and changes how many people money takes.
+type People interface {
+	Get(context.Context) (postadjudication.People, error)
+	Set(context.Context, postadjudication.PeopleChange) (postadjudication.People, error)
+	History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error)
+}
+
+// Registers reads what was done to keys and plans, and what keys were refused.
+type Registers interface {
+	History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error)
+}

@@ -1,0 +1,312 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// local is the backend of this process: it works on the database.
+type local struct {
+	service       *postadjudication.Service
+	tenant, actor string
+	escrow        *app.Escrow // nil when none is named
+}
+
+// openLocal opens the service. An escrow service is only asked what became of money, and
+// only when the environment names one.
+func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) {
+	o.FromEnvironment(sh.Getenv)
+	if err := o.CheckKnowledge(); err != nil {
+		return Backend{}, err
+	}
+	as := o.Look
+	if o.needsRedis() {
+		as = o.Service
+	}
+	config, err := as()
+	if err != nil {
+		return Backend{}, err
+	}
+	config.Unguarded = !o.Acts
+	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
+	l := &local{tenant: o.Tenant, actor: o.Actor}
+	if o.EscrowURL != "" {
+		if l.escrow, err = o.OpenEscrow(); err != nil {
+			return Backend{}, err
+		}
+		config.Executor, config.Targets = l.escrow.Executor, l.escrow.Targets
+	}
+	if l.service, err = postadjudication.Open(ctx, config); err != nil {
+		l.closeEscrow()
+		return Backend{}, err
+	}
+	if !o.Acts {
+		if err := warnOfTriggers(ctx, sh, l.service); err != nil {
+			return Backend{}, errors.Join(err, l.Close())
+		}
+	}
+	return Backend{
+		DeadLetters: localDeadLetters{l}, Bulk: localBulk{l}, Rules: localRules{l}, Keys: localKeys{l}, Policies: localPolicies{l},
+		Cases: localCases{l}, People: localPeople{l}, Registers: localRegisters{l}, close: l.Close,
+	}, nil
+}
+
+func (l *local) Close() error {
+	defer l.closeEscrow()
+	return l.service.Close()
+}
+
+func (l *local) closeEscrow() {
+	if l.escrow != nil {
+		l.escrow.Close()
+	}
+}
+
+type localDeadLetters struct{ *local }
+
+func (d localDeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (postadjudication.LetterPage, error) {
+	return d.service.Letters(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterCount, error) {
+	return d.service.CountLetters(ctx, d.tenant, f)
+}
+
+func (d localDeadLetters) Inspect(ctx context.Context, run receipts.RunID) (postadjudication.Inspection, error) {
+	return d.service.Inspect(ctx, d.tenant, run)
+}
+
+func (d localDeadLetters) Retention(context.Context) ([]postadjudication.Kept, error) {
+	return d.service.Retention(), nil
+}
+
+func (d localDeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+	return d.service.Analyze(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) (postadjudication.GroupPage, error) {
+	return d.service.Groups(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter) (postadjudication.LetterStats, error) {
+	return d.service.LetterStats(ctx, d.tenant, f)
+}
+
+func (d localDeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (postadjudication.LettersFound, error) {
+	return d.service.SearchLetters(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error) {
+	return d.service.Export(ctx, d.tenant, f, where, format, out)
+}
+
+func (d localDeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {
+	q.Actor = d.actor
+	made, err := d.service.Fork(ctx, d.tenant, run, q)
+	return api.Forked{Run: made.Run, Case: made.Case, Parent: run, State: made.State}, err
+}
+
+func (d localDeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error) {
+	made, err := d.service.Retry(ctx, d.tenant, run, d.actor, reason)
+	if err != nil {
+		return api.Forked{}, err
+	}
+	out := api.Forked{Run: made.Run, Case: made.Case, State: made.State}
+	status, err := d.service.Status(ctx, d.tenant, made.Run)
+	if n := len(status.Parents); n > 0 {
+		out.Parent = status.Parents[n-1]
+	}
+	return out, err
+}
+
+func (d localDeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+	f.Actor = d.actor
+	return d.service.Reconcile(ctx, d.tenant, run, f)
+}
+
+func (d localDeadLetters) Lookup(ctx context.Context, run receipts.RunID) (postadjudication.CaseStatus, error) {
+	return d.service.ReconcileByLookup(ctx, d.tenant, run, d.actor)
+}
+
+func (d localDeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+	return d.service.Hold(ctx, d.tenant, run, postadjudication.HoldRequest{Actor: d.actor, Reason: reason})
+}
+
+func (d localDeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Desk, error) {
+	return d.service.ReleaseHold(ctx, d.tenant, run, postadjudication.HoldRequest{Actor: d.actor, Reason: reason})
+}
+
+func (d localDeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (postadjudication.Desk, error) {
+	q.Actor = d.actor
+	return d.service.Mark(ctx, d.tenant, run, q)
+}
+
+func (d localDeadLetters) PlanPurge(ctx context.Context, q postadjudication.PurgeRequest) (postadjudication.PurgePlan, error) {
+	return d.service.PlanPurge(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Purge(ctx context.Context, q postadjudication.PurgeRequest) (postadjudication.Purged, error) {
+	q.Actor = d.actor
+	return d.service.Purge(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) PlanClear(ctx context.Context, q postadjudication.ClearRequest) (postadjudication.PurgePlan, error) {
+	return d.service.PlanClear(ctx, d.tenant, q)
+}
+
+func (d localDeadLetters) Clear(ctx context.Context, q postadjudication.ClearRequest) (postadjudication.Purged, error) {
+	q.Actor = d.actor
+	return d.service.Clear(ctx, d.tenant, q)
+}
+
+type localBulk struct{ *local }
+
+func (b localBulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (postadjudication.Bulk, error) {
+	q.Tenant, q.Actor = b.tenant, b.actor
+	return b.service.PlanBulk(ctx, q)
+}
+
+func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (postadjudication.Bulk, error) {
+	if alone != nil {
+		by := *alone
+		by.Actor = b.actor
+		return b.service.RunBulkAlone(ctx, b.tenant, id, hash, by)
+	}
+	return b.service.RunBulk(ctx, b.tenant, id, hash, b.actor)
+}
+
+func (b localBulk) Get(ctx context.Context, id uuid.UUID) (postadjudication.Bulk, error) {
+	return b.service.Bulk(ctx, b.tenant, id)
+}
+
+func (b localBulk) List(ctx context.Context, after string) (postadjudication.BulkPage, error) {
+	return b.service.Bulks(ctx, b.tenant, after)
+}
+
+func (b localBulk) Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (postadjudication.BulkItemPage, error) {
+	return b.service.BulkItems(ctx, b.tenant, id, after, limit, outcome)
+}
+
+func (b localBulk) Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.service.PauseBulk(ctx, b.tenant, id, b.actor, reason)
+}
+
+func (b localBulk) Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.service.ResumeBulk(ctx, b.tenant, id, b.actor, reason)
+}
+
+func (b localBulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.service.CancelBulk(ctx, b.tenant, id, b.actor, reason)
+}
+
+type localRules struct{ *local }
+
+func (r localRules) List(ctx context.Context) ([]postadjudication.StandingRule, error) {
+	return r.service.Rules(ctx, r.tenant)
+}
+
+func (r localRules) Set(ctx context.Context, q postadjudication.RuleChange) (postadjudication.StandingRule, error) {
+	q.Tenant, q.Actor = r.tenant, r.actor
+	return r.service.SetRule(ctx, q)
+}
+
+func (r localRules) Try(ctx context.Context, rule postadjudication.Rule) (postadjudication.RuleTrial, error) {
+	return r.service.TryRule(ctx, r.tenant, rule)
+}
+
+func (r localRules) History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
+	return r.service.RuleHistory(ctx, r.tenant, name, after, limit)
+}
+
+func (r localRules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (postadjudication.StandingRule, error) {
+	q.Tenant, q.Actor = r.tenant, r.actor
+	return r.service.DeleteRule(ctx, q)
+}
+
+type localKeys struct{ *local }
+
+func (k localKeys) List(ctx context.Context) ([]access.Key, error) {
+	return k.service.Keys(ctx, k.tenant)
+}
+
+func (k localKeys) Create(ctx context.Context, q postadjudication.NewKey) (api.NewKey, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	token, made, err := k.service.CreateKey(ctx, q)
+	return api.NewKey{Token: token, Key: made}, err
+}
+
+func (k localKeys) Rotate(ctx context.Context, q postadjudication.KeyRotation) (api.NewKey, error) {
+	q.Tenant, q.Actor = k.tenant, k.actor
+	token, made, err := k.service.RotateKey(ctx, q)
+	return api.NewKey{Token: token, Key: made}, err
+}
+
+func (k localKeys) Revoke(ctx context.Context, prefix, reason string) (access.Key, error) {
+	return k.service.RevokeKey(ctx, k.tenant, prefix, k.actor, reason)
+}
+
+type localPolicies struct{ *local }
+
+func (p localPolicies) List(ctx context.Context) ([]postadjudication.FamilyPolicy, error) {
+	return p.service.Policies(ctx, p.tenant)
+}
+
+func (p localPolicies) History(ctx context.Context, family string, after int64, limit int) ([]postadjudication.PolicyVersion, error) {
+	return p.service.PolicyHistory(ctx, p.tenant, family, after, limit)
+}
+
+func (p localPolicies) Set(ctx context.Context, q postadjudication.PolicyChange) (postadjudication.FamilyPolicy, error) {
+	q.Tenant, q.Actor = p.tenant, p.actor
+	return p.service.SetPolicy(ctx, q)
+}
+
+func (p localPolicies) Reset(ctx context.Context, q postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error) {
+	q.Tenant, q.Actor = p.tenant, p.actor
+	return p.service.ResetPolicy(ctx, q)
+}
+
+type localCases struct{ *local }
+
+func (c localCases) List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error) {
+	return c.service.Cases(ctx, c.tenant, f, after, limit)
+}
+
+func (c localCases) Run(ctx context.Context, run receipts.RunID) (postadjudication.Status, error) {
+	return c.service.Status(ctx, c.tenant, run)
+}
+
+func (c localCases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
+	q.Tenant, q.Actor = c.tenant, c.actor
+	return c.service.PlanFree(ctx, q)
+}
+
+type localPeople struct{ *local }
+
+func (p localPeople) Get(ctx context.Context) (postadjudication.People, error) {
+	return p.service.People(ctx, p.tenant)
+}
+
+func (p localPeople) Set(ctx context.Context, q postadjudication.PeopleChange) (postadjudication.People, error) {
+	q.Tenant, q.Actor = p.tenant, p.actor
+	return p.service.SetPeople(ctx, q)
+}
+
+func (p localPeople) History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error) {
+	return p.service.PeopleHistory(ctx, p.tenant, after, limit)
+}
+
+type localRegisters struct{ *local }
+
+func (r localRegisters) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
+	return r.service.History(ctx, r.tenant, of, after, limit)
+}

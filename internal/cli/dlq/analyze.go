@@ -1,0 +1,183 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// analysis are the flags of an analysis.
+type analysis struct {
+	backend.Flags
+	letters             letterFlags
+	step, export, group string
+	steps               int
+	all                 bool
+}
+
+func analyze(sh *shell.Shell) *cobra.Command {
+	var a analysis
+	cmd := &cobra.Command{
+		Use: "analyze", Short: "Tell what dead letters have in common: causes, kinds, times, money", Args: shell.Exactly(),
+		Long: `Tell what dead letters have in common: causes, kinds, times, money. Of the causes it tells
+the ten largest; --all tells all, and --group one of them, by its signature, with all the
+rest of the analysis.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := a.query(cmd)
+			if err != nil {
+				return shell.Usage(cmd, err)
+			}
+			return backend.With(sh, cmd, &a.Flags, func(ctx context.Context, be backend.Backend) error {
+				found, err := a.find(ctx, be, q)
+				if err != nil {
+					return err
+				}
+				if a.export != "" {
+					if err := writeAnalysis(a.export, found); err != nil {
+						return err
+					}
+				}
+				if sh.JSON {
+					return sh.Answer(found)
+				}
+				return showAnalysis(sh.Screen(), found)
+			})
+		},
+	}
+	f := cmd.Flags()
+	a.Bind(f)
+	a.letters.bind(f)
+	f.StringVar(&a.step, "step", string(postadjudication.Days), "how finely times are told: hour or day")
+	f.IntVar(&a.steps, "steps", 30, "how many of them, 1 to 1000")
+	f.StringVar(&a.export, "export", "", "file for the whole analysis, as JSON")
+	f.BoolVar(&a.all, "all", false, "all causes, in the order of their signatures")
+	f.StringVar(&a.group, "group", "", "only the cause with this signature, as the analysis shows it")
+	return cmd
+}
+
+func (a *analysis) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, error) {
+	filter, err := a.letters.read()
+	if a.steps < 1 {
+		err = errors.Join(err, errors.New("--steps must be at least 1"))
+	}
+	if cmd.Flags().Changed("group") {
+		switch {
+		case a.group == "":
+			err = errors.Join(err, errors.New("--group says nothing; leave it out"))
+		case filter.Signature != "":
+			err = errors.Join(err, errors.New("--group and --signature exclude each other"))
+		}
+		filter.Signature = a.group
+	}
+	err = errors.Join(err, shell.OneOf("--step", a.step, string(postadjudication.Hours), string(postadjudication.Days)))
+	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
+}
+
+// find makes the analysis, with all causes when that is asked for: a page after another,
+// in the one order in which none is left out or told twice.
+func (a *analysis) find(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+	found, err := be.DeadLetters.Analyze(ctx, q)
+	if err != nil || !a.all {
+		return found, err
+	}
+	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupsPage}
+	found.Largest = nil
+	for {
+		page, err := be.DeadLetters.Groups(ctx, groups)
+		if err != nil {
+			return found, err
+		}
+		found.Largest = append(found.Largest, page.Groups...)
+		if groups.After = page.Next; !page.More {
+			found.Groups = len(found.Largest)
+			return found, nil
+		}
+	}
+}
+
+// groupsPage is how many causes are asked for at once.
+const groupsPage = 500
+
+// writeAnalysis writes an analysis to a file.
+func writeAnalysis(name string, found postadjudication.Analysis) error {
+	text, err := json.MarshalIndent(found, "", " ")
+	if err != nil {
+		return err
+	}
+	return shell.WriteFile(name, func(out io.Writer) error {
+		_, err := out.Write(append(text, '\n'))
+		return err
+	})
+}
+
+func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
+	if a.Letters == 0 {
+		s.Text("No dead letters.")
+		return s.Err()
+	}
+	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Sums(a.AtRisk), a.Attempts)
+	if a.Oldest != nil {
+		s.Text("The oldest that is open died %s ago: run %s. %d are let go by retention within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
+	}
+	s.Title("Causes, %d of %d", len(a.Largest), a.Groups)
+	rows := make([][]string, len(a.Largest))
+	for i, g := range a.Largest {
+		rows[i] = []string{strconv.FormatInt(g.Letters, 10), shell.Sums(g.AtRisk), shell.Stamp(g.FirstSeen), shell.Stamp(g.LastSeen), g.Sample.String(), g.Signature}
+	}
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Spare: true}, {Name: "Last (UTC)", Spare: true}, {Name: "For example"}, {Name: "Signature", Wraps: true}}, rows)
+	for _, by := range []struct {
+		name   string
+		shares []postadjudication.Share
+	}{{"By reason", a.ByReason}, {"By what is known of the money", a.ByClass}, {"By error", a.ByErrorType}, {"By queue", a.ByQueue}, {"By outcome", a.ByOutcome}} {
+		showShares(s, by.name, by.shares)
+	}
+	s.Title("Trends")
+	rows = nil
+	for _, t := range a.Trends {
+		rows = append(rows, []string{shell.Span(t.Window.String()), strconv.FormatInt(t.Letters, 10), strconv.FormatInt(t.Before, 10)})
+	}
+	s.Table([]screen.Column{{Name: "Last"}, {Name: "Died", Right: true}, {Name: "As long before", Right: true}}, rows)
+	showTimes(s, a)
+	return s.Err()
+}
+
+func showShares(s *screen.Screen, name string, shares []postadjudication.Share) {
+	if len(shares) == 0 {
+		return
+	}
+	s.Title("%s", name)
+	rows := make([][]string, len(shares))
+	for i, share := range shares {
+		value := share.Value
+		if value == "" {
+			value = "-"
+		}
+		rows[i] = []string{strconv.FormatInt(share.Letters, 10), value, shell.Sums(share.AtRisk)}
+	}
+	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "Value", Wraps: true}, {Name: "At risk"}}, rows)
+}
+
+// showTimes shows when letters died, without the steps in which none did.
+func showTimes(s *screen.Screen, a postadjudication.Analysis) {
+	s.Title("Deaths")
+	var rows [][]string
+	for _, t := range a.Times {
+		if t.Letters > 0 {
+			rows = append(rows, []string{shell.Stamp(t.From), strconv.FormatInt(t.Letters, 10)})
+		}
+	}
+	if a.Earlier > 0 {
+		rows = append(rows, []string{"earlier", fmt.Sprint(a.Earlier)})
+	}
+	s.Table([]screen.Column{{Name: "From (UTC)"}, {Name: "Died", Right: true}}, rows)
+}

@@ -1,0 +1,61 @@
+package dlq
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// bulkFlags are the flags that say which letters a plan is about, and how it is to be
+// worked on.
+type bulkFlags struct {
+	letterFlags
+	q postadjudication.BulkRequest
+}
+
+func (b *bulkFlags) bind(f *pflag.FlagSet, but ...string) {
+	b.letterFlags.bind(f, but...)
+	whereFlag(f, &b.q.Where)
+	f.BoolVar(&b.q.All, "all", false, "all open letters, in the place of a filter")
+	b.pace(f)
+}
+
+// pace defines the flags that say how many letters are worked on, and how fast.
+func (b *bulkFlags) pace(f *pflag.FlagSet) {
+	f.Int64Var(&b.q.Limit, "limit", 0, "at most so many letters, the oldest (0: all)")
+	f.IntVar(&b.q.Parallel, "parallel", 10, "letters worked on at once, 1 to 64")
+	f.IntVar(&b.q.Throttle, "throttle", 0, "letters a second (0: as fast as it goes)")
+}
+
+// request is what the flags ask for.
+func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication.BulkRequest, error) {
+	if err := shell.NeedReason(cmd, reason); err != nil {
+		return b.q, err
+	}
+	filter, err := b.letterFlags.read()
+	if cmd.Flags().Changed("parallel") && b.q.Parallel < 1 {
+		err = errors.Join(err, errors.New("--parallel must be at least 1"))
+	}
+	err = errors.Join(err, saidWhere(cmd, b.q.Where))
+	if err != nil {
+		return b.q, shell.Usage(cmd, err)
+	}
+	if b.q.All && b.selects(filter) {
+		return b.q, shell.Usage(cmd, errors.New("--all and a filter exclude each other"))
+	}
+	if b.q.All && filter == (postadjudication.LetterFilter{Standing: filter.Standing}) {
+		filter = postadjudication.LetterFilter{} // only open letters are meant anyway
+	}
+	b.q.Filter, b.q.Reason = filter, reason
+	return b.q, nil
+}
+
+// selects reports whether letters are selected by something beside that they are open.
+func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
+	filter.Standing = ""
+	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""
+}

@@ -1,0 +1,83 @@
+package dlq_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// An operator takes a dead letter from "something broke" to "settled after the fix",
+// and one of unknown outcome from a finding to its end.
+func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	_, stop := p.Served("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	defer stop()
+	refused := strings.Replace(clitest.Line, `"simulate":"ok"`, `"simulate":["refused","ok"]`, 1)
+	if refused == clitest.Line {
+		refused = strings.Replace(clitest.Line, "{", `{"simulate":["refused","ok"],`, 1)
+	}
+	p.Run(refused, "submit", "-").Wants(t, "submit", 0, "")
+	letters := func(args ...string) []any {
+		t.Helper()
+		got := p.Run("", append([]string{"dlq", "list", "--tenant", "acme", "--json"}, args...)...)
+		got.Wants(t, "list", 0, "")
+		return got.Object(t)["letters"].([]any)
+	}
+	var open []any
+	for len(open) == 0 { // bounded by the time limit of go test
+		open = letters()
+	}
+	letter := open[0].(map[string]any)
+	if letter["reason_code"] != "final" || letter["can_fork"] != true || letter["outcome_class"] != "not_executed" {
+		t.Errorf("%v", letter)
+	}
+	run := letter["run_id"].(string)
+	table := p.Run("", "dlq", "list", "--tenant", "acme")
+	if table.Wants(t, "table", 0, ""); !strings.Contains(table.Out, run) {
+		t.Errorf("%s", table.Out)
+	}
+	if n := len(letters("--class", "unknown")); n != 0 {
+		t.Errorf("%d letters of unknown outcome", n)
+	}
+	errorType, _, _ := strings.Cut(letter["signature"].(string), ":")
+	all := []string{"--family", "settlement", "--type", "settlement", "--outcome", "release", "--reason-code", "final", "--class", "not_executed", "--error-type", errorType,
+		"--signature", letter["signature"].(string), "--younger-than", "1d", "--min-attempts", "1", "--max-attempts", "1", "--min-amount", "1", "--currency", "USD", "--transaction", "txr_1",
+		"--dispatch", letter["dispatch_reference"].(string), "--max-replays", "0", "--held=false", "--eligible=false", "--review=false", "--expiring-within", "181d", "--sort", "highest_amount"}
+	if n := len(letters(all...)); n != 1 {
+		t.Errorf("%d letters that meet every filter", n)
+	}
+	if n := len(letters("--min-replays", "1")); n != 0 {
+		t.Errorf("%d letters that were tried again", n)
+	}
+	for args, word := range map[string]string{
+		"list": "--tenant", "list --tenant acme --since yesterday": "--since", "list --tenant acme --class maybe": "--class",
+		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --sort prettiest": "--sort", "list --tenant acme --held=perhaps": "--held",
+		"list --tenant acme --min-amount lots": "--min-amount", "list --tenant acme --min-attempts 3 --max-attempts 2": "max_attempts", "list --tenant acme --older-than yore": "older-than",
+		"list --tenant acme --queue=": "--queue", "list --tenant acme --expiring-within 0s": "--expiring-within",
+		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "reason_code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "dispatch_reference",
+		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
+		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
+		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "bury " + run: "bury",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD is to be recorded as moved, for good. Nobody can be asked here: add --yes",
+	} {
+		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Wants(t, args, 2, word)
+	}
+	fork := p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:ada", "--reason", "mended", "--json")
+	if fork.Wants(t, "fork", 0, ""); fork.Object(t)["parent_run_id"] != run {
+		t.Errorf("%s", fork.Out)
+	}
+	p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").Wants(t, "second fork", 1, "not_open")
+	p.Run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").Wants(t, "reconcile of a forked letter", 1, "not_open")
+	for settled := false; !settled; { // bounded by the time limit of go test
+		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
+	}
+	p.Run("", "receipts", "verify", "--tenant", "acme").Wants(t, "verify", 0, "")
+}

@@ -1,0 +1,94 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func export(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	var letters letterFlags
+	var format, where string
+	formats := make([]string, len(postadjudication.ExportFormats))
+	for i, f := range postadjudication.ExportFormats {
+		formats[i] = string(f)
+	}
+	cmd := &cobra.Command{
+		Use: "export FILE", Short: "Write dead letters to a file, the oldest first", Args: shell.Exactly("FILE"),
+		Long: `Write the dead letters that a filter selects to a file, or to standard output (-), the
+oldest first. A file is there whole or not at all. Without --format the file's name
+says the format, else it is JSON. Cells of CSV are safe to open in a spreadsheet.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := letters.read()
+			if format == "" {
+				format = formatOf(args[0], formats)
+			}
+			err = errors.Join(err, shell.OneOf("--format", format, formats...))
+			if args[0] == "-" && sh.JSON {
+				err = errors.Join(err, errors.New("--json and - exclude each other: standard output holds the letters"))
+			}
+			err = errors.Join(err, saidWhere(cmd, where))
+			if err != nil {
+				return shell.Usage(cmd, err)
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				var done postadjudication.Exported
+				write := func(out io.Writer) (err error) {
+					done, err = be.DeadLetters.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
+					return err
+				}
+				if args[0] == "-" {
+					return write(sh.Out)
+				}
+				if err := shell.WriteFile(args[0], write); err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(done)
+				}
+				s := sh.Screen()
+				s.Text("%s written to %s.%s", shell.Plural(done.Letters, "letter"), args[0], view.LeftOut(done.Undecided))
+				return s.Err()
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.Bind(f)
+	letters.bind(f)
+	f.StringVar(&format, "format", "", strings.Join(formats, ", "))
+	whereFlag(f, &where)
+	return cmd
+}
+
+// formatOf is the format that a file's name says.
+func formatOf(name string, formats []string) string {
+	ending := strings.TrimPrefix(filepath.Ext(name), ".")
+	if shell.OneOf("", ending, formats...) == nil && ending != "" {
+		return ending
+	}
+	return string(postadjudication.JSON)
+}
+
+// whereFlag defines the flag for what no typed filter can say.
+func whereFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "filter", "", `a condition in CEL, by the names that --json shows: 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
+}
+
+// saidWhere refuses a condition that says nothing: it would widen what is selected.
+func saidWhere(cmd *cobra.Command, where string) error {
+	if where == "" && cmd.Flags().Changed("filter") {
+		return errors.New("--filter says nothing; leave it out")
+	}
+	return nil
+}

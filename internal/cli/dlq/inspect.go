@@ -1,0 +1,134 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+func inspect(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	cmd := &cobra.Command{
+		Use: "inspect RUN", Short: "Tell everything about a dead letter, and what may be done with it now", Args: shell.Exactly("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, err := receipts.ParseRunID(args[0])
+			if err != nil {
+				return shell.Usage(cmd, errors.New("RUN is no run id: "+args[0]))
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.DeadLetters.Inspect(ctx, run)
+				if err != nil {
+					return o.NotFound(err, "letter of run "+args[0])
+				}
+				if sh.JSON {
+					return sh.Answer(found)
+				}
+				return showInspection(sh.Screen(), found)
+			})
+		},
+	}
+	o.Bind(cmd.Flags())
+	return cmd
+}
+
+func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
+	l := i.Letter
+	s.Title("Letter of run %s", l.Run)
+	rows := [][]string{
+		{"stands", string(l.Standing)}, {"died", shell.Stamp(l.DeadAt) + " UTC, " + shell.Span(l.Age.String()) + " ago"}, {"why", l.ReasonCode}, {"known of the money", string(l.Class)},
+		{"job", l.JobType + " in " + l.Queue + ", replayed " + shell.Plural(l.Replays, "time")},
+	}
+	if l.Amount != nil {
+		rows = append(rows, []string{"adjudicated", string(l.Outcome) + " " + l.Amount.String()})
+	}
+	if l.AtRisk != nil {
+		rows = append(rows, []string{"at risk", l.AtRisk.String()})
+	}
+	if l.Error != nil {
+		rows = append(rows, []string{"failed with", l.Error.Type + ": " + l.Error.Message})
+	}
+	rows = append(rows, []string{"like", l.Signature}, []string{"marks", marksOf(i.Desk)})
+	if l.ExpiresAt != nil {
+		rows = append(rows, []string{"kept until", shell.Stamp(*l.ExpiresAt) + " UTC"})
+	}
+	if i.Desk.Held {
+		rows = append(rows, []string{"held", i.Desk.HoldReason})
+	}
+	if i.Lookups != nil {
+		rows = append(rows, []string{"asked about", lookupsOf(i.Lookups)})
+	}
+	if i.Handler != nil {
+		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	s.Title("What may be done now")
+	rows = nil
+	for _, a := range i.Actions {
+		rows = append(rows, []string{string(a.Name), shell.YesNo(a.Allowed), string(a.RefusedBy)})
+	}
+	s.Table([]screen.Column{{Name: "Action"}, {Name: "May"}, {Name: "Refused by"}}, rows)
+	showAttempts(s, i.Attempts)
+	return view.Case(s, view.CaseAnswer{CaseStatus: i.Case})
+}
+
+// lookupsOf says how the escrow service is asked about a letter of unknown outcome.
+func lookupsOf(l *postadjudication.Lookups) string {
+	var said []string
+	if l.AskedAt != nil {
+		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Stamp(*l.AskedAt) + " UTC: " + string(l.Answer)
+		if l.Why != "" {
+			last += " (" + l.Why + ")"
+		}
+		said = append(said, last)
+	}
+	switch {
+	case l.WaitsFor == postadjudication.WaitsForgotten:
+		said = append(said, "no more, the escrow service may have forgotten the operation key: only a finding counts")
+	case l.WaitsFor == postadjudication.WaitsOtherAmount:
+		said = append(said, "no more, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not what was left: a finding has to say so")
+	case l.NextAt != nil:
+		said = append(said, "again at "+shell.Stamp(*l.NextAt)+" UTC")
+	default:
+		said = append(said, "not yet: once no call can be on its way, by the processes that execute, unless that is left to people")
+	}
+	return strings.Join(said, "; ")
+}
+
+func marksOf(d postadjudication.Desk) string {
+	why := "as it died"
+	if d.MarkReason != "" {
+		why = d.MarkReason
+	}
+	return "worth another try: " + shell.YesNo(d.ReprocessEligible) + "; to be looked at first: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
+}
+
+// showAttempts shows each attempt with the error that it ended with.
+func showAttempts(s *screen.Screen, attempts []postadjudication.Attempt) {
+	if len(attempts) == 0 {
+		return
+	}
+	s.Title("Attempts")
+	rows := make([][]string, len(attempts))
+	for i, a := range attempts {
+		ended, took, failure := "running", "", ""
+		if a.EndedAt != nil {
+			ended, took = string(a.EndedBy), time.Duration(a.Duration*int64(time.Microsecond)).Round(100*time.Microsecond).String()
+		}
+		if e := a.Error; e != nil {
+			failure = strings.Join(strings.Fields(e.Type+" "+e.Code+" "+e.Message), " ")
+		}
+		rows[i] = []string{strconv.Itoa(a.Number), shell.Stamp(a.StartedAt), took, ended, string(a.Class), failure}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Spare: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
+}

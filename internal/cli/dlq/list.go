@@ -1,0 +1,127 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// mostLetters is how many letters one call lists.
+const mostLetters = 1000
+
+func list(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	var sort, after, where string
+	var letters letterFlags
+	var limit int
+	names := make([]string, len(postadjudication.LetterSorts))
+	for i, s := range postadjudication.LetterSorts {
+		names[i] = string(s)
+	}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List dead letters, the newest first", Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := letters.read()
+			if err := errors.Join(err, shell.OneOf("--sort", sort, names...), saidWhere(cmd, where), shell.Within("--limit", limit, mostLetters)); err != nil {
+				return shell.Usage(cmd, err)
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				if where != "" {
+					return search(ctx, sh, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+				}
+				page, err := be.DeadLetters.List(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+				if err != nil {
+					return err
+				}
+				out := map[string]any{"letters": page.Letters, "next": page.Next, "more": page.More}
+				total := "more"
+				if filter.ErrorText == "" { // to count those, every message may have to be read
+					count, err := be.DeadLetters.Count(ctx, filter)
+					if err != nil {
+						return err
+					}
+					out["total"], total = count.Total, strconv.FormatInt(count.Total, 10)
+				}
+				if sh.JSON {
+					return sh.Answer(out)
+				}
+				return showLetters(sh.Screen(), page, total)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.Bind(f)
+	letters.bind(f)
+	whereFlag(f, &where)
+	f.StringVar(&sort, "sort", names[0], strings.Join(names, ", "))
+	f.StringVar(&after, "after", "", "go on behind a page: its next, as --json shows it")
+	f.IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many, 1 to %d", mostLetters))
+	return cmd
+}
+
+// search lists what meets a condition, and says how far it looked.
+func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadjudication.LetterSearch) error {
+	found, err := be.DeadLetters.Search(ctx, q)
+	if err != nil {
+		return err
+	}
+	if sh.JSON {
+		return sh.Answer(found)
+	}
+	s := sh.Screen()
+	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
+		return err
+	}
+	s.Text("%s looked at.%s", shell.Plural(found.Scanned, "letter"), view.LeftOut(found.Undecided))
+	if !found.Complete {
+		s.Text("There may be more: --after %s", found.Next)
+	}
+	return s.Err()
+}
+
+func showLetters(s *screen.Screen, page postadjudication.LetterPage, total string) error {
+	if len(page.Letters) == 0 {
+		s.Text("No dead letters.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Letters))
+	for i, l := range page.Letters {
+		why, risk, may := l.ReasonCode, "-", "fork"
+		switch {
+		case l.Error != nil && l.ReasonCode == background.ReasonRetryExhausted:
+			why = l.Error.Type // as most do
+		case l.Error != nil:
+			why += ": " + l.Error.Type
+		}
+		if l.AtRisk != nil {
+			risk = l.AtRisk.String()
+		}
+		if !l.CanFork {
+			may = string(l.RefusedBy)
+		}
+		if l.Standing != background.LetterOpen {
+			may = string(l.Standing) // what became of it, not that it can't be forked again
+		}
+		if l.Held {
+			may += ", held"
+		}
+		rows[i] = []string{l.DeadAt.UTC().Format("2006-01-02 15:04:05"), l.Run.String(), l.Transaction, string(l.Outcome), risk, why, string(l.Class), may}
+	}
+	s.Table([]screen.Column{{Name: "Died (UTC)"}, {Name: "Run"}, {Name: "Transaction", Spare: true}, {Name: "Outcome", Spare: true}, {Name: "At risk", Right: true},
+		{Name: "Why", Wraps: true}, {Name: "Known"}, {Name: "Now"}}, rows)
+	if page.More {
+		s.Text("%d of %s: narrow the filter, raise --limit, or go on with --after %s", len(page.Letters), total, page.Next)
+	}
+	return s.Err()
+}

@@ -1,0 +1,20 @@
+package dlq
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// A letter that is not open any more is listed with what became of it.
+func TestAListSaysWhatBecameOfALetter(t *testing.T) {
+	t.Parallel()
+	var list bytes.Buffer
+	page := postadjudication.LetterPage{Letters: []postadjudication.Letter{{Standing: "reconciled", RefusedBy: postadjudication.GateNotOpen}}}
+	if err := showLetters(screen.New(&list), page, ""); err != nil || !strings.Contains(list.String(), "reconciled") || strings.Contains(list.String(), "not_open") {
+		t.Errorf("%v\n%s", err, list.String())
+	}
+}

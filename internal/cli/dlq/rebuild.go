@@ -1,0 +1,96 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// rebuilt is the answer of dlq rebuild.
+type rebuilt struct {
+	Tenants []rebuiltTenant `json:"tenants"`
+}
+
+type rebuiltTenant struct {
+	Tenant string `json:"tenant"`
+	postadjudication.Rebuilt
+}
+
+func rebuild(sh *shell.Shell) *cobra.Command {
+	var o app.Options
+	var tenant, actor, reason string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "rebuild", Short: "Make the list of dead letters anew, where rows of it are missing or wrong", Args: shell.Exactly(),
+		Long: `Make the list of dead letters anew from the runs and cases that it shows. Only rows that
+differ are written, with a receipt of how many; it can be done while workers run, and
+again when it was stopped. It is done beside the database: there is no --server for it.`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			switch {
+			case tenant == "" && !all:
+				return shell.Usage(cmd, errors.New("--tenant is missing (or say --all-tenants)"))
+			case tenant != "" && all:
+				return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+			case actor == "" || reason == "":
+				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
+			}
+			service, err := backend.OpenAs(cmd.Context(), sh, o, (*app.Options).Look) // it writes, and refuses where OpenReadOnly does not
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, service.Close()) }()
+			tenants := []string{tenant}
+			if all {
+				if tenants, err = service.Tenants(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			return rebuildTenants(cmd.Context(), sh, service, tenants, actor, reason)
+		},
+	}
+	f := cmd.Flags()
+	o.BindLook(f)
+	f.StringVar(&tenant, "tenant", "", "name of the tenant (or --all-tenants)")
+	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
+	shell.ActorFlag(f, &actor, "who asks, such as user:ada or root (required)")
+	f.StringVar(&reason, "reason", "", "why (required)")
+	return cmd
+}
+
+func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, tenants []string, actor, reason string) error {
+	out := rebuilt{Tenants: []rebuiltTenant{}}
+	for _, tenant := range tenants {
+		bar := &screen.Progress{}
+		if !sh.JSON {
+			bar = screen.NewProgress(sh.Err, "dead letters of "+tenant, -1)
+		}
+		var shown error
+		done, err := service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: tenant, Actor: actor, Reason: reason, Progress: func(r postadjudication.Rebuilt) {
+			if err := bar.At(r.Looked); shown == nil {
+				shown = err
+			}
+		}})
+		if err := errors.Join(err, shown, bar.End()); err != nil {
+			return err
+		}
+		out.Tenants = append(out.Tenants, rebuiltTenant{tenant, done})
+	}
+	if sh.JSON {
+		return sh.Answer(out)
+	}
+	s := sh.Screen()
+	var rows [][]string
+	for _, r := range out.Tenants {
+		rows = append(rows, []string{r.Tenant, strconv.Itoa(r.Made), strconv.Itoa(r.Changed), strconv.Itoa(r.Removed), strconv.Itoa(r.Shapes)})
+	}
+	s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Made", Right: true}, {Name: "Changed", Right: true}, {Name: "Removed", Right: true}, {Name: "Counts mended", Right: true}}, rows)
+	return s.Err()
+}

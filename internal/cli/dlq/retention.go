@@ -1,0 +1,72 @@
+package dlq
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func retention(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	cmd := &cobra.Command{
+		Use: "retention", Short: "Tell how long dead letters are kept", Args: shell.Exactly(),
+		Long: `Tell how long open dead letters are kept, by family and queue, and whether they go into
+an archive then. It is configuration, not data: a server keeps them as its flags --retain
+and --archive say, and is started anew to keep them otherwise. Ask each with --server; without
+it this tells what the same flags mean here, which are the defaults unless they are given.
+
+  recourse dlq retention --server https://recourse.example:8321
+  recourse dlq retention --tenant acme --retain settlement=P90D --retain settlement:0=P30D/10000`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				kept, err := be.DeadLetters.Retention(ctx)
+				if err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(map[string]any{"retention": kept})
+				}
+				return showRetention(sh.Screen(), o.Server, kept)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.Bind(f)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.BindRetention(local)
+	o.BindLocal(f, local)
+	return cmd
+}
+
+func showRetention(s *screen.Screen, server string, kept []postadjudication.Kept) error {
+	rows := make([][]string, len(kept))
+	for i, k := range kept {
+		queue, most, then := "all others", "any number", "into the archive"
+		if k.Queue != "" {
+			queue = k.Queue
+		}
+		if k.MaxCount > 0 {
+			most = strconv.Itoa(k.MaxCount) + " of each tenant"
+		}
+		switch {
+		case k.Archived:
+		case k.Family == postadjudication.Family:
+			then = "kept on: there is no archive"
+		default:
+			then = "removed: there is no archive"
+		}
+		rows[i] = []string{k.Family, queue, k.MaxAge.String(), most, then}
+	}
+	s.Table([]screen.Column{{Name: "Family"}, {Name: "Queue"}, {Name: "Kept for"}, {Name: "At most"}, {Name: "Then", Wraps: true}}, rows)
+	if server == "" {
+		s.Text("By these flags. A server has its own: ask it with --server.")
+	}
+	return s.Err()
+}

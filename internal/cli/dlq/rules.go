@@ -1,0 +1,195 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func rules(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rules", Short: "Look at the rules of automatic replay, try and change them", Args: shell.UnknownCommand,
+		Long: `Look at the rules of automatic replay, try and change them. There is none unless
+somebody sets one. A rule replays only what is known to be not executed, never a held
+letter, and none more often than it says. It is one JSON object:
+
+  {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(rulesList(sh), rulesTry(sh), rulesSet(sh), rulesDelete(sh), rulesHistory(sh))
+	return cmd
+}
+
+func rulesList(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the rules", Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.Rules.List(ctx)
+				if err != nil {
+					return err
+				}
+				return answerRules(sh, found, map[string]any{"rules": append([]postadjudication.StandingRule{}, found...)})
+			})
+		},
+	}
+	o.Bind(cmd.Flags())
+	return cmd
+}
+
+// readRule reads a rule from a file, or from standard input.
+func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err error) {
+	from, err := sh.Open(name)
+	if err != nil {
+		return rule, err
+	}
+	defer from.Close() // only read from
+	text, err := io.ReadAll(io.LimitReader(from, 1<<20))
+	if err != nil {
+		return rule, err
+	}
+	return postadjudication.ParseRule(text)
+}
+
+func rulesTry(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	cmd := &cobra.Command{
+		Use: "try FILE", Short: "Tell what a rule would do now, and change nothing", Args: shell.Exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rule, err := readRule(sh, args[0])
+			if err != nil {
+				return err
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				trial, err := be.Rules.Try(ctx, rule)
+				if err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(trial)
+				}
+				s := sh.Screen()
+				s.Text("%d letters match; of the %d oldest %d would be taken now, for which %s stays reserved.", trial.Matched, trial.Looked, trial.Ready, shell.Sums(trial.Money))
+				return s.Err()
+			})
+		},
+	}
+	o.Bind(cmd.Flags())
+	return cmd
+}
+
+// changeFlags are the flags of a change of a rule.
+type changeFlags struct {
+	backend.Flags
+	reason  string
+	version int64
+}
+
+func (r *changeFlags) bind(cmd *cobra.Command) {
+	r.BindActor(cmd.Flags())
+	cmd.Flags().StringVar(&r.reason, "reason", "", "why (required)")
+	cmd.Flags().Int64Var(&r.version, "if-version", 0, "only if this is the present version; 0: there is none")
+}
+
+// expected is the version that a change asks for; nil when it asks for none.
+func (r *changeFlags) expected(cmd *cobra.Command) *int64 {
+	if !cmd.Flags().Changed("if-version") {
+		return nil
+	}
+	return &r.version
+}
+
+func rulesSet(sh *shell.Shell) *cobra.Command {
+	var r changeFlags
+	cmd := &cobra.Command{
+		Use: "set FILE", Short: "Make a rule, or put another in its place", Args: shell.Exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := shell.NeedReason(cmd, r.reason); err != nil {
+				return err
+			}
+			rule, err := readRule(sh, args[0])
+			if err != nil {
+				return err
+			}
+			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
+				set, err := be.Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
+				if err != nil {
+					return err
+				}
+				return answerRules(sh, []postadjudication.StandingRule{set}, set)
+			})
+		},
+	}
+	r.bind(cmd)
+	return cmd
+}
+
+func rulesDelete(sh *shell.Shell) *cobra.Command {
+	var r changeFlags
+	cmd := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a rule; what it replayed stays counted", Args: shell.Exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := shell.NeedReason(cmd, r.reason); err != nil {
+				return err
+			}
+			if err := ruleName(cmd, args[0]); err != nil {
+				return err
+			}
+			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
+				was, err := be.Rules.Delete(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
+				if err != nil {
+					return r.NotFound(err, "rule "+args[0])
+				}
+				if !sh.JSON {
+					sh.Screen().Text("Rule %s is deleted. It was:", was.Name)
+				}
+				return answerRules(sh, []postadjudication.StandingRule{was}, was)
+			})
+		},
+	}
+	r.bind(cmd)
+	return cmd
+}
+
+// ruleName refuses what can't be the name of a rule, and would be another path at a server.
+func ruleName(cmd *cobra.Command, name string) error {
+	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/%?#") {
+		return shell.Usage(cmd, errors.New("NAME is no name of a rule: "+name))
+	}
+	return nil
+}
+
+func answerRules(sh *shell.Shell, rules []postadjudication.StandingRule, answer any) error {
+	if sh.JSON {
+		return sh.Answer(answer)
+	}
+	s := sh.Screen()
+	if len(rules) == 0 {
+		s.Text("No rules: nothing is replayed by itself.")
+		return s.Err()
+	}
+	rows := make([][]string, len(rules))
+	for i, r := range rules {
+		does := "replay, at most " + strconv.Itoa(r.MaxReplays) + " times"
+		if r.Mark != nil {
+			does = "mark: " + r.Mark.Reason
+		}
+		filter, err := r.Filter.Encode()
+		if err != nil {
+			return err
+		}
+		rows[i] = []string{r.Name, shell.YesNo(r.Enabled), r.Delay, string(filter), does, "version " + strconv.FormatInt(r.Version, 10) + " by " + r.Actor + ": " + r.Reason}
+	}
+	s.Table([]screen.Column{{Name: "Rule"}, {Name: "On"}, {Name: "After"}, {Name: "Letters", Wraps: true}, {Name: "Does"}, {Name: "Set", Spare: true}}, rows)
+	return s.Err()
+}

@@ -1,0 +1,75 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func stats(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	var letters letterFlags
+	cmd := &cobra.Command{
+		Use: "stats", Short: "Tell how many dead letters there are, how old, and how much money they keep", Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := letters.read()
+			if err != nil {
+				return shell.Usage(cmd, err)
+			}
+			if !cmd.Flags().Changed("standing") {
+				filter.Standing = "" // all are counted, by how they stand
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.DeadLetters.Stats(ctx, filter)
+				if err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(found)
+				}
+				return showStats(sh.Screen(), found)
+			})
+		},
+	}
+	o.Bind(cmd.Flags())
+	letters.bind(cmd.Flags())
+	return cmd
+}
+
+func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
+	rows := [][]string{{"dead letters", strconv.FormatInt(st.Letters, 10)}}
+	for _, standing := range slices.Sorted(maps.Keys(st.Standing)) {
+		rows = append(rows, []string{string(standing), strconv.FormatInt(st.Standing[standing], 10)})
+	}
+	rows = append(rows,
+		[]string{"at risk", shell.Sums(st.AtRisk)}, []string{"attempts of each", fmt.Sprintf("%.1f", st.Attempts)},
+		[]string{"worth another try", strconv.FormatInt(st.Reprocess, 10)}, []string{"to be looked at first", strconv.FormatInt(st.Review, 10)},
+		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"let go within 7 days", strconv.FormatInt(st.Expiring, 10)},
+		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
+	if st.Oldest != nil {
+		rows = append(rows, []string{"oldest that is open", fmt.Sprintf("died %s ago: run %s", shell.Span(st.Oldest.Age.String()), st.Oldest.Run)})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	showShares(s, "Open, by what is known of the money", st.ByClass)
+	showShares(s, "Open, by error", st.ByError)
+	s.Title("Open, by age")
+	rows = nil
+	for _, b := range st.Ages {
+		to := "and more"
+		if b.To > 0 {
+			to = "to " + shell.Span(b.To.String())
+		}
+		rows = append(rows, []string{shell.Span(b.From.String()) + " " + to, strconv.FormatInt(b.Letters, 10)})
+	}
+	s.Table([]screen.Column{{Name: "Age"}, {Name: "Letters", Right: true}}, rows)
+	return s.Err()
+}

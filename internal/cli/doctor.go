@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cli/doctor"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+)
+
+func doctorCommand(sh *shell.Shell) *cobra.Command {
+	var o app.Options
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Check Postgres and Redis, and say how to cure what is wrong", Args: shell.Exactly(),
+		Long: `Check Postgres and Redis, and say how to cure what is wrong. It reads only. Without
+a Redis it checks Postgres alone, and says so. The ways to them, and to the escrow
+services that the environment names, are to be on this machine or by TLS that shows who
+answers. Exit code 1 when something is wrong; hints
+don't count.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.FromEnvironment(sh.Getenv)
+			config, err := o.LookAnyhow()
+			if err != nil {
+				return err
+			}
+			routes, err := o.Routes()
+			if err != nil {
+				return err
+			}
+			checks := append(doctor.Examine(cmd.Context(), config.DatabaseURL, config.Redis), transport(routes)...)
+			healthy := doctor.Healthy(checks)
+			if sh.JSON {
+				err = sh.Answer(map[string]any{"ok": healthy, "checks": checks})
+			} else {
+				err = showChecks(sh.Screen(), checks)
+			}
+			if err == nil && !healthy {
+				err = errors.New("something is wrong")
+			}
+			return err
+		},
+	}
+	o.BindServers(cmd.Flags())
+	return cmd
+}
+
+// transport says of each way to a server whether others can read it or answer on it.
+func transport(routes []app.Route) []doctor.Check {
+	out := make([]doctor.Check, len(routes))
+	for i, r := range routes {
+		out[i] = doctor.Check{Name: "TLS of " + r.Name, Verdict: doctor.Fine, Result: r.Protection.String()}
+		if !r.Protection.Safe() {
+			out[i].Verdict, out[i].Cure = doctor.Wrong, r.Cure
+		}
+		if !r.Protection.Safe() && r.Said {
+			out[i].Verdict, out[i].Result = doctor.Hint, out[i].Result+"; --insecure-servers says that the way is trusted"
+		}
+	}
+	return out
+}
+
+func showChecks(s *screen.Screen, checks []doctor.Check) error {
+	rows := make([][]string, len(checks))
+	for i, check := range checks {
+		verdict := string(check.Verdict)
+		switch check.Verdict {
+		case doctor.Fine:
+			verdict = s.Good(verdict)
+		case doctor.Wrong:
+			verdict = s.Bad(verdict)
+		}
+		result := check.Result
+		if check.Cure != "" {
+			result += ". Cure: " + check.Cure
+		}
+		rows[i] = []string{verdict, check.Name, result}
+	}
+	s.Table([]screen.Column{{Name: ""}, {Name: "Check"}, {Name: "Result", Wraps: true}}, rows)
+	return s.Err()
+}

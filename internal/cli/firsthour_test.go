@@ -1,0 +1,72 @@
+package cli_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
+	"github.com/recourse-dev/recourse/internal/cli/demo"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/testdata"
+)
+
+// withPassword is a URL with the password of another one.
+func withPassword(t *testing.T, bare, of string) string {
+	t.Helper()
+	u, err := url.Parse(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := url.Parse(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = from.User
+	return u.String()
+}
+
+// The first hour of the operators' guide (cmd/recourse/README.md), played by two: user:ada plans, user:ben lets run.
+func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(string(testdata.Adjudications)), DatabaseURL: p.URL, Listen: "127.0.0.1:0"})
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Play(t.Context()); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	database, err := d.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	database = withPassword(t, database, p.URL)
+	const tenant = "northwind-homes"
+	keys := map[string]string{}
+	for _, name := range []string{"user:ada", "user:ben"} {
+		made := p.Run("", "keys", "create", "--database", database, "--tenant", tenant, "--principal", name, "--roles", "operator,approver", "--actor", "root", "--reason", "demo", "--json")
+		made.Wants(t, "keys create", 0, "")
+		keys[name] = made.Object(t)["token"].(string)
+	}
+	as := func(name string, args ...string) clitest.Said {
+		env := map[string]string{"RECOURSE_KEY": keys[name]}
+		return clitest.Execute(t.Context(), env, strings.NewReader(""), append(args, "--server", d.URL())...)
+	}
+	plan := as("user:ada", "dlq", "bulk", "plan", "fork", "--reason", "mended", "--error-type", "http.rate_limited", "--json")
+	plan.Wants(t, "bulk plan", 0, "")
+	id, hash := plan.Object(t)["id"].(string), plan.Object(t)["hash"].(string)
+	as("user:ada", "dlq", "bulk", "run", id, "--hash", hash, "--yes").Wants(t, "ada alone", 5, "user:ada")
+	if done := as("user:ben", "dlq", "bulk", "run", id, "--hash", hash, "--yes", "--json"); done.Code != 0 || done.Object(t)["state"] != "done" {
+		t.Errorf("%+v", done)
+	}
+	if letters := as("user:ada", "cases", "list", "--reserved"); letters.Code != 0 || !strings.Contains(letters.Out, "dead_letter") {
+		t.Errorf("%+v", letters)
+	}
+	p.Run("", "receipts", "verify", "--tenant", tenant, "--database", database).Wants(t, "verify", 0, "")
+}

@@ -1,0 +1,91 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// mostEntries is how many entries one call lists.
+const mostEntries = 10_000
+
+// Page are the flags of every history.
+type Page struct {
+	After int64
+	Limit int
+}
+
+// Bind defines the flags.
+func (p *Page) Bind(f *pflag.FlagSet) {
+	f.Int64Var(&p.After, "after", 0, "begin after this sequence number")
+	f.IntVar(&p.Limit, "limit", 100, "at most this many")
+}
+
+// Check refuses a limit that is out of range.
+func (p *Page) Check(cmd *cobra.Command) error {
+	if p.Limit < 1 || p.Limit > mostEntries {
+		return shell.Usage(cmd, errors.New("--limit is not between 1 and "+strconv.Itoa(mostEntries)))
+	}
+	return nil
+}
+
+// Command is the command that lists a register.
+func Command(sh *shell.Shell, of postadjudication.Register, short string) *cobra.Command {
+	var o backend.Flags
+	var p Page
+	cmd := &cobra.Command{
+		Use: "history", Short: short, Args: shell.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.Check(cmd); err != nil {
+				return err
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.Registers.History(ctx, of, p.After, p.Limit)
+				if err != nil {
+					return err
+				}
+				return Answer(sh, found, p.Limit)
+			})
+		},
+	}
+	o.Bind(cmd.Flags())
+	p.Bind(cmd.Flags())
+	return cmd
+}
+
+// Answer answers with the entries of a register.
+func Answer(sh *shell.Shell, found []postadjudication.RegisterEntry, limit int) error {
+	if sh.JSON {
+		return sh.Answer(map[string]any{"entries": append([]postadjudication.RegisterEntry{}, found...)})
+	}
+	s := sh.Screen()
+	if len(found) == 0 {
+		s.Text("There are no receipts of it.")
+		return s.Err()
+	}
+	rows := make([][]string, len(found))
+	for i, e := range found {
+		what := e.Changes
+		if e.RefusedBy != "" {
+			what = e.AskedFor + " refused by " + e.RefusedBy
+		}
+		if e.Bulk != "" {
+			what = e.AskedFor + ": " + e.Changes
+		}
+		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk, what, e.Reason}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Spare: true}, {Name: "By"}, {Name: "Key or plan", Spare: true}, {Name: "What", Wraps: true}, {Name: "Why", Spare: true}}, rows)
+	if len(found) == limit {
+		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
+	}
+	return s.Err()
+}

@@ -1,0 +1,80 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/lib/pq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Exit codes of the program.
+const (
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitSchema      = 4
+	ExitOther       = 5 // somebody else has to say it
+)
+
+// codeError is an error whose code is known where it arises.
+type codeError struct {
+	code int
+	error
+}
+
+func (e *codeError) Unwrap() error { return e.error }
+
+// WithCode returns an error that ends the program with an exit code.
+func WithCode(code int, err error) error { return &codeError{code, err} }
+
+// CodeOf returns the exit code of an error.
+func CodeOf(err error) int {
+	var known *codeError
+	var field *postadjudication.FieldError
+	var line intake.Problem
+	switch {
+	case errors.As(err, &known):
+		return known.code
+	case errors.Is(err, app.ErrOptions), errors.Is(err, postadjudication.ErrRetention), errors.As(err, &field), errors.As(err, &line):
+		return ExitUsage
+	case errors.Is(err, postadjudication.ErrSchema):
+		return ExitSchema
+	case unreachable(err):
+		return ExitUnreachable
+	}
+	return ExitFailed
+}
+
+// unreachable reports whether a server did not answer or did not let us in.
+func unreachable(err error) bool {
+	var network *net.OpError
+	var name *net.DNSError
+	var refused *pq.Error
+	switch {
+	case errors.As(err, &network), errors.As(err, &name), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, pq.ErrSSLNotSupported):
+		return true
+	case errors.As(err, &refused):
+		// Connections, authorisation, a database that is not there, a server that
+		// shuts down or has no room.
+		class := string(refused.Code)
+		return strings.HasPrefix(class, "08") || strings.HasPrefix(class, "28") || strings.HasPrefix(class, "57P") || class == "3D000" || class == "53300"
+	}
+	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "LOADING")
+}
+
+// NotFound says in a person's words that a tenant has no such thing.
+func NotFound(err error, tenant, what string) error {
+	if errors.Is(err, postadjudication.ErrNotFound) {
+		return WithCode(ExitFailed, fmt.Errorf("tenant %s has no %s", tenant, what))
+	}
+	return err
+}

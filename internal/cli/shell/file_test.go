@@ -1,0 +1,29 @@
+package shell_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/cli/clitest"
+	"github.com/recourse-dev/recourse/internal/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// A file that can't be made is named as it was asked for.
+func TestAFileThatCantBeMadeIsNamed(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	dir := t.TempDir()
+	for _, name := range []string{filepath.Join(dir, "nowhere", "letters.csv"), dir} {
+		refused := p.Run("", "dlq", "export", name, "--format", "csv", "--tenant", "acme")
+		if refused.Wants(t, name, 1, "write "+name+":"); strings.Contains(refused.Err, ".part") {
+			t.Errorf("%s", refused.Err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

@@ -1,0 +1,120 @@
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Attempt is one call of the executor, as its receipts tell it.
+type Attempt struct {
+	Run      receipts.RunID    `json:"run_id"`
+	Number   int               `json:"attempt"`
+	Started  time.Time         `json:"started_at"`
+	Ended    *time.Time        `json:"ended_at,omitempty"`
+	EndedBy  receipts.Subtype  `json:"ended_by,omitempty"`
+	Class    string            `json:"outcome_class,omitempty"`
+	Failure  *receipts.Failure `json:"error,omitempty"`
+	Duration time.Duration     `json:"-"`
+}
+
+// CaseAnswer is what status says of a case, or of the case of a run.
+type CaseAnswer struct {
+	postadjudication.CaseStatus
+	Attempts []Attempt `json:"attempts"`
+}
+
+// Case writes how a case stands: settlement, runs, attempts.
+func Case(s *screen.Screen, a CaseAnswer) error {
+	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
+	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
+	rows := [][]string{
+		{"case", a.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Adjudication, money(a.Asked), a.Generation)},
+		{"settlement", string(a.Progression)}, {"reason", fmt.Sprintf("%s (%s)", a.Reason, a.ReasonCode)},
+	}
+	if a.Lifecycle != "" {
+		rows = append(rows, []string{"dispute", string(a.Lifecycle)})
+	}
+	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s", money(a.Reserved), money(a.Released), money(a.Refunded))})
+	if a.Excess > 0 {
+		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
+	}
+	if a.Breached > 0 {
+		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
+	}
+	if a.UnknownOpen > 0 {
+		rows = append(rows, []string{s.Bad("unknown"), shell.Plural(a.UnknownOpen, "attempt") + " of which nobody knows yet whether money moved"})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"receipts", strconv.FormatInt(a.Receipts, 10)}))
+	s.Title("Runs")
+	rows = nil
+	for _, r := range a.Runs {
+		state := string(r.State)
+		if r.ReasonCode != "" {
+			state += " (" + r.ReasonCode + ")"
+		}
+		if r.Letter != "" {
+			state += ", letter " + string(r.Letter)
+		}
+		if r.CancelAsked {
+			state += ", asked to stop"
+		}
+		state += callsOut(r) + pausedBy(r) + waitsFor(r)
+		if n := len(r.Parents); n > 0 {
+			state += ", fork of " + r.Parents[n-1].String()
+		}
+		if !r.Handler.IsZero() {
+			state += ", handled by run " + r.Handler.String()
+		}
+		rows = append(rows, []string{r.Run.String(), state, strconv.Itoa(r.Attempts), string(r.Class)})
+	}
+	s.Table([]screen.Column{{Name: "Run"}, {Name: "State", Wraps: true}, {Name: "Attempts", Right: true}, {Name: "Known"}}, rows)
+	if len(a.Attempts) == 0 {
+		return s.Err()
+	}
+	s.Title("Attempts")
+	rows = nil
+	for _, t := range a.Attempts {
+		ended, took := "running", ""
+		if t.Ended != nil {
+			ended, took = string(t.EndedBy), t.Duration.Round(100*time.Microsecond).String()
+		}
+		failure := ""
+		if t.Failure != nil {
+			failure = t.Failure.Type
+		}
+		rows = append(rows, []string{strconv.Itoa(t.Number), shell.Stamp(t.Started), took, ended, t.Class, failure})
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by"}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
+	return s.Err()
+}
+
+// callsOut tells of the calls of a run that have not come back.
+func callsOut(r postadjudication.Status) string {
+	if n := len(r.OutstandingCalls); n > 0 {
+		return ", " + shell.Plural(n, "call") + " out"
+	}
+	return ""
+}
+
+// waitsFor tells what keeps a run from being called. A circuit breaker is told of by pausedBy.
+func waitsFor(r postadjudication.Status) string {
+	if r.WaitsBecause == "" || r.WaitsFor == postadjudication.WaitsForBreaker {
+		return ""
+	}
+	return ": " + r.WaitsBecause
+}
+
+// pausedBy names the circuit breakers that keep a run from being claimed.
+func pausedBy(r postadjudication.Status) (out string) {
+	for _, b := range r.PausedBy {
+		out += fmt.Sprintf(", paused: the circuit breaker of %s for %s is %s since %s (%s)", b.Target, BreakerTenant(b.Tenant), BreakerState(b), b.Since.UTC().Format(time.RFC3339), b.Reason)
+	}
+	return out
+}

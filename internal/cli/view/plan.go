@@ -1,0 +1,141 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// PlanItem is the word for one item of a plan.
+func PlanItem(b postadjudication.Bulk) string {
+	if b.Action == postadjudication.BulkFree {
+		return "case"
+	}
+	return "letter"
+}
+
+// movedSum is a sum that a plan states, in its currency where it has one.
+func movedSum(b postadjudication.Bulk, minor int64) string {
+	if len(b.Money) == 1 {
+		for currency := range b.Money {
+			return settlement.Money{Minor: minor, Currency: currency}.String()
+		}
+	}
+	return fmt.Sprintf("%d in minor units", minor)
+}
+
+// Plan writes a plan, and how far it has got.
+func Plan(s *screen.Screen, b postadjudication.Bulk) {
+	rows := [][]string{
+		{"plan", b.ID.String()}, {"does", string(b.Action)}, {"stands", string(b.State)}, {"by", b.Actor + ": " + b.Reason},
+		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d could be done when it was planned", b.Items, b.Ready)}, {"money", shell.Sums(b.Money)},
+	}
+	if p, err := retrypolicy.Parse(b.Asked.Policy); b.Asked.Policy != "" && err == nil {
+		cells := PolicyCells(p)
+		rows = append(rows, []string{"policy of each", cells[0] + " attempts, " + cells[1]})
+	}
+	if b.Asked.Where != "" {
+		rows = append(rows, []string{"of those that", b.Asked.Where}, []string{"asked of", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
+	}
+	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
+		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
+	}
+	if f := b.Asked.Finding; f != nil {
+		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f.Moved), f.Reference)
+		if f.Lookup {
+			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
+		}
+		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
+	}
+	if b.Asked.Reference != "" {
+		rows = append(rows, []string{"reference", b.Asked.Reference})
+	}
+	switch {
+	case b.Incident != "":
+		rows = append(rows, []string{"people", "1, by break-glass for " + b.Incident + ": " + b.IncidentWhy})
+	case b.People > 0:
+		rows = append(rows, []string{"people", strconv.Itoa(b.People)})
+	}
+	if b.StartedBy != "" {
+		p := b.Progress
+		rows = append(rows, []string{"started by", b.StartedBy},
+			[]string{"so far", fmt.Sprintf("%d done, %d refused, %d changed since the plan, %d failed, %d to do", p.Done, p.Refused, p.PlanStale, p.Failed, p.Pending)})
+	}
+	if len(b.Forks) > 0 {
+		var became []string
+		for _, state := range slices.Sorted(maps.Keys(b.Forks)) {
+			became = append(became, fmt.Sprintf("%d %s", b.Forks[state], state))
+		}
+		rows = append(rows, []string{"the forks are", strings.Join(became, ", ")})
+	}
+	if b.ChangedBy != "" {
+		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
+	}
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"hash", b.Hash}))
+}
+
+// Plans writes a list of plans.
+func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
+	if len(page.Bulks) == 0 {
+		s.Text("No plans.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Bulks))
+	for i, b := range page.Bulks {
+		rows[i] = []string{b.ID.String(), b.PlannedAt.UTC().Format("2006-01-02 15:04:05"), string(b.Action), string(b.State), fmt.Sprintf("%d of %d", b.Progress.Done, b.Items), b.Actor + ": " + b.Reason}
+	}
+	s.Table([]screen.Column{{Name: "Plan"}, {Name: "Planned (UTC)"}, {Name: "Does"}, {Name: "Stands"}, {Name: "Done", Right: true}, {Name: "By", Wraps: true}}, rows)
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}
+
+// PlanItems writes the letters of a plan, and what became of each.
+func PlanItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
+	if len(page.Items) == 0 {
+		s.Text("No such letters.")
+		return s.Err()
+	}
+	rows := make([][]string, len(page.Items))
+	for i, item := range page.Items {
+		became, money := string(item.Outcome), "-"
+		if item.Gate != "" {
+			became += " by " + string(item.Gate)
+		}
+		if item.WaitsFor != "" {
+			became += ": " + item.WaitsFor.Meaning()
+		}
+		if !item.NewRun.IsZero() {
+			became += ", as run " + item.NewRun.String()
+		}
+		if item.Error != "" {
+			became += ": " + item.Error
+		}
+		if item.Currency != "" {
+			money = settlement.Money{Minor: item.Amount, Currency: item.Currency}.String()
+		}
+		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, became}
+	}
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Case"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Became", Wraps: true}}, rows)
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}
+
+// LeftOut tells of letters that a condition could not be told of.
+func LeftOut(undecided int) string {
+	if undecided == 0 {
+		return ""
+	}
+	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be told of them."
+}

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Keys are the requests about access keys.
+type Keys struct{ *connection }
+
+// List returns the access keys that the tenant has ever had.
+func (k Keys) List(ctx context.Context) ([]access.Key, error) {
+	var out struct {
+		Keys []access.Key `json:"keys"`
+	}
+	err := k.get(ctx, "/keys", nil, &out)
+	return out.Keys, err
+}
+
+// Create makes a key. It fails when the first answer was lost: the secret was in that one only.
+func (k Keys) Create(ctx context.Context, q postadjudication.NewKey) (api.NewKey, error) {
+	return k.make(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
+}
+
+// Rotate makes the successor of a key. It fails as Create does.
+func (k Keys) Rotate(ctx context.Context, q postadjudication.KeyRotation) (api.NewKey, error) {
+	return k.make(ctx, "/keys/"+url.PathEscape(q.Prefix)+"/rotate", map[string]any{"reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
+}
+
+func (k Keys) make(ctx context.Context, path string, body map[string]any, end time.Time, never string) (api.NewKey, error) {
+	if !end.IsZero() {
+		body["expires_at"] = end
+	}
+	if never != "" {
+		body["never_expires"] = never
+	}
+	var made api.NewKey
+	if err := k.post(ctx, path, body, &made); err != nil {
+		return api.NewKey{}, err
+	}
+	if made.Token == "" {
+		return api.NewKey{}, errors.New("a key was made, but the answer that showed it was lost: revoke " + made.Prefix + ", and make another")
+	}
+	return made, nil
+}
+
+// Revoke revokes a key for good.
+func (k Keys) Revoke(ctx context.Context, prefix, reason string) (out access.Key, err error) {
+	err = k.order(ctx, http.MethodDelete, "/keys/"+url.PathEscape(prefix), url.Values{"reason": {reason}}, nil, &out)
+	return out, err
+}
+
+// Registers are the requests about what was done to keys and plans, and what keys were refused.
+type Registers struct{ *connection }
+
+// historyPaths are where a server tells of its registers.
+var historyPaths = map[postadjudication.Register]string{
+	postadjudication.RegisterKeys: "/keys/history", postadjudication.RegisterRefusals: "/access/history", postadjudication.RegisterBulks: "/bulk/history",
+}
+
+// History returns the entries of a register after one.
+func (r Registers) History(ctx context.Context, of postadjudication.Register, after int64, limit int) ([]postadjudication.RegisterEntry, error) {
+	var out struct {
+		Entries []postadjudication.RegisterEntry `json:"entries"`
+	}
+	err := r.get(ctx, historyPaths[of], versionsQuery(after, limit), &out)
+	return out.Entries, err
+}

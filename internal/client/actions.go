@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// because is the body of a request that says no more than why.
+type because struct {
+	Reason string `json:"reason"`
+}
+
+// Fork starts a new run of a dead letter.
+func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (out api.Forked, err error) {
+	err = d.post(ctx, letterPath(run, "fork"), struct {
+		because
+		Policy any    `json:"policy,omitempty"`
+		Queue  string `json:"queue,omitempty"`
+	}{because{q.Reason}, sentPolicy(q), q.Queue}, &out)
+	return out, err
+}
+
+// sentPolicy is a policy, or nothing at all.
+func sentPolicy(q postadjudication.ForkRequest) any {
+	if q.Policy == nil {
+		return nil
+	}
+	return q.Policy
+}
+
+// Retry forks the newest run of a job, which is named by any of its runs.
+func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (out api.Forked, err error) {
+	err = d.post(ctx, letterPath(run, "retry"), because{reason}, &out)
+	return out, err
+}
+
+// Reconcile records what a person found of the money of a run.
+func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (out postadjudication.CaseStatus, err error) {
+	err = d.post(ctx, letterPath(run, "reconcile"), struct {
+		because
+		Finding   postadjudication.Class `json:"finding"`
+		Moved     int64                  `json:"moved,omitempty"`
+		Other     bool                   `json:"other_amount,omitempty"`
+		Known     bool                   `json:"call_outstanding,omitempty"`
+		Reference string                 `json:"reference"`
+	}{because{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
+	return out, err
+}
+
+// Lookup lets the server ask its escrow service what became of the money of a run.
+func (d DeadLetters) Lookup(ctx context.Context, run receipts.RunID) (out postadjudication.CaseStatus, err error) {
+	err = d.post(ctx, letterPath(run, "reconcile"), map[string]bool{"lookup": true}, &out)
+	return out, err
+}
+
+// Hold keeps a dead letter whatever its retention says.
+func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Desk, err error) {
+	err = d.post(ctx, letterPath(run, "hold"), because{reason}, &out)
+	return out, err
+}
+
+// Release ends a hold.
+func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Desk, err error) {
+	err = d.post(ctx, letterPath(run, "release"), because{reason}, &out)
+	return out, err
+}
+
+// Mark says whether a dead letter is worth another try, or needs a person.
+func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (out postadjudication.Desk, err error) {
+	err = d.post(ctx, letterPath(run, "mark"), struct {
+		because
+		Reprocess *bool `json:"reprocess_eligible,omitempty"`
+		Review    *bool `json:"manual_review_required,omitempty"`
+	}{because{q.Reason}, q.ReprocessEligible, q.ManualReviewRequired}, &out)
+	return out, err
+}
+
+// removing is the body of a request that removes letters, or plans to.
+type removing struct {
+	Filter  json.RawMessage `json:"filter,omitempty"`
+	Family  string          `json:"family,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Confirm string          `json:"confirm,omitempty"`
+}
+
+// PlanPurge returns what Purge would remove.
+func (d DeadLetters) PlanPurge(ctx context.Context, q postadjudication.PurgeRequest) (out postadjudication.PurgePlan, err error) {
+	filter, err := q.Filter.Encode()
+	if err != nil {
+		return out, err
+	}
+	err = d.post(ctx, "/dead-letters/purge/plan", removing{Filter: filter}, &out)
+	return out, err
+}
+
+// Purge removes the dead letters that a filter selects.
+func (d DeadLetters) Purge(ctx context.Context, q postadjudication.PurgeRequest) (out postadjudication.Purged, err error) {
+	filter, err := q.Filter.Encode()
+	if err != nil {
+		return out, err
+	}
+	err = d.post(ctx, "/dead-letters/purge", removing{Filter: filter, Reason: q.Reason, Confirm: q.Confirm}, &out)
+	return out, err
+}
+
+// PlanClear returns what Clear would remove.
+func (d DeadLetters) PlanClear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.PurgePlan, err error) {
+	err = d.post(ctx, "/dead-letters/clear/plan", removing{Family: q.Family}, &out)
+	return out, err
+}
+
+// Clear removes all dead letters of a family.
+func (d DeadLetters) Clear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.Purged, err error) {
+	err = d.post(ctx, "/dead-letters/clear", removing{Family: q.Family, Reason: q.Reason, Confirm: q.Confirm}, &out)
+	return out, err
+}

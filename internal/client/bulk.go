@@ -1,0 +1,99 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Bulk are the requests about plans for many dead letters.
+type Bulk struct{ *connection }
+
+func bulkPath(id uuid.UUID, verb string) string { return "/bulk/" + id.String() + verb }
+
+// Plan stores which dead letters are meant, and starts nothing.
+func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out postadjudication.Bulk, err error) {
+	body := struct {
+		because
+		Action    postadjudication.BulkAction `json:"action"`
+		Filter    json.RawMessage             `json:"filter,omitempty"`
+		Where     string                      `json:"where,omitempty"`
+		All       bool                        `json:"all,omitempty"`
+		Policy    *retrypolicy.Policy         `json:"policy,omitempty"`
+		Queue     string                      `json:"queue,omitempty"`
+		Reprocess *bool                       `json:"reprocess_eligible,omitempty"`
+		Review    *bool                       `json:"manual_review_required,omitempty"`
+		Limit     int64                       `json:"limit,omitempty"`
+		Parallel  int                         `json:"parallel,omitempty"`
+		Throttle  int                         `json:"throttle,omitempty"`
+	}{because{q.Reason}, q.Action, nil, q.Where, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
+	if body.Filter, err = q.Filter.Encode(); err != nil {
+		return out, err
+	}
+	err = b.post(ctx, "/bulk", body, &out)
+	return out, err
+}
+
+// Run lets a plan run; alone is for one person who does it for an incident, else nil.
+func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, alone *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
+	body := map[string]string{"hash": hash}
+	if alone != nil {
+		body["break_glass"], body["reason"] = alone.Incident, alone.Reason
+	}
+	err = b.post(ctx, bulkPath(id, "/run"), body, &out)
+	return out, err
+}
+
+// Pause stops a plan that runs.
+func (b Bulk) Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.change(ctx, id, "/pause", reason)
+}
+
+// Resume lets a paused plan go on.
+func (b Bulk) Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.change(ctx, id, "/resume", reason)
+}
+
+// Cancel ends a plan for good.
+func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+	return b.change(ctx, id, "/cancel", reason)
+}
+
+func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (out postadjudication.Bulk, err error) {
+	err = b.post(ctx, bulkPath(id, verb), because{reason}, &out)
+	return out, err
+}
+
+// Get returns a plan, and how far it has got.
+func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out postadjudication.Bulk, err error) {
+	err = b.get(ctx, bulkPath(id, ""), nil, &out)
+	return out, err
+}
+
+// List returns a page of plans, the newest first.
+func (b Bulk) List(ctx context.Context, after string) (out postadjudication.BulkPage, err error) {
+	query := url.Values{}
+	if after != "" {
+		query.Set("after", after)
+	}
+	err = b.get(ctx, "/bulk", query, &out)
+	return out, err
+}
+
+// Items returns a page of the letters of a plan, and what became of each.
+func (b Bulk) Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (out postadjudication.BulkItemPage, err error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	for name, word := range map[string]string{"outcome": outcome, "after": after} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+	err = b.get(ctx, bulkPath(id, "/items"), query, &out)
+	return out, err
+}

@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Cases are the requests about cases and their runs.
+type Cases struct{ *connection }
+
+// List returns a page of cases.
+func (c Cases) List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (out postadjudication.CasePage, err error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if len(f.States) > 0 {
+		query.Set("state", strings.Join(f.States, ","))
+	}
+	if f.Reserved {
+		query.Set("reserved", "true")
+	}
+	for name, word := range map[string]string{"transaction_receipt_id": f.Transaction, "after": after} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+	err = c.get(ctx, "/cases", query, &out)
+	return out, err
+}
+
+// Run returns how a run stands.
+func (c Cases) Run(ctx context.Context, run receipts.RunID) (out postadjudication.Status, err error) {
+	err = c.get(ctx, "/runs/"+run.String(), nil, &out)
+	return out, err
+}
+
+// PlanFree stores a plan that frees what cases have reserved.
+func (c Cases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
+	err = c.post(ctx, "/cases/free", struct {
+		because
+		States      []string `json:"states,omitempty"`
+		Transaction string   `json:"transaction_receipt_id,omitempty"`
+		All         bool     `json:"all,omitempty"`
+		Limit       int      `json:"limit,omitempty"`
+		Reference   string   `json:"reference"`
+	}{because{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
+	return out, err
+}

@@ -1,0 +1,260 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/api"
+)
+
+const (
+	answerLimit  = time.Minute // for one answer
+	mostAttempts = 3           // of one request that changes something
+	mostBytes    = 64 << 20    // of an answer that is read at once
+)
+
+// As of the transport that net/http has by itself.
+const (
+	handshakeLimit = 10 * time.Second
+	idleLimit      = 90 * time.Second
+)
+
+// Errors of a Config that can't be meant.
+var (
+	ErrURL = errors.New("client: the URL must look like https://host:port, without a path, a name or a password")
+	ErrKey = errors.New("client: the access key has characters that no key has")
+)
+
+// InsecureError refuses to show a key over plain http to another machine.
+type InsecureError struct{ Host string }
+
+func (e *InsecureError) Error() string {
+	return "client: the access key would travel to " + e.Host + " in the clear"
+}
+
+// UnreachableError is the error of a request that got no answer.
+type UnreachableError struct {
+	Host string
+	Err  error
+}
+
+func (e *UnreachableError) Error() string { return "the server " + e.Host + ": " + e.Err.Error() }
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Config says which server is asked, and how.
+type Config struct {
+	URL    string
+	Key    string // empty: none is shown
+	Tenant string // empty: the key says it
+
+	Insecure             bool // the key may go over plain http to another machine
+	ProxyFromEnvironment bool // else no proxy is used: it would read the key on its way to an http URL
+
+	// WrapError returns what takes the place of the error of a request; nil leaves it as it is.
+	WrapError func(error) error
+}
+
+// Client asks one server in the name of one key. It is safe for concurrent use.
+type Client struct {
+	DeadLetters DeadLetters
+	Bulk        Bulk
+	Rules       Rules
+	Keys        Keys
+	Policies    Policies
+	Cases       Cases
+	People      People
+	Registers   Registers
+
+	conn *connection
+}
+
+// connection sends requests to a server and reads their answers.
+type connection struct {
+	base        *url.URL
+	key, tenant string
+	wrapError   func(error) error
+	http        *http.Client
+}
+
+// New returns a client of a server. It fails with ErrURL, ErrKey or an *InsecureError, and
+// sends nothing.
+func New(c Config) (*Client, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return nil, ErrURL
+	}
+	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, ErrKey
+	}
+	if c.Key != "" && u.Scheme == "http" && !loopback(u.Hostname()) && !c.Insecure {
+		return nil, &InsecureError{u.Host}
+	}
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeLimit, IdleConnTimeout: idleLimit}
+	if c.ProxyFromEnvironment {
+		transport.Proxy = http.ProxyFromEnvironment
+	}
+	if c.WrapError == nil {
+		c.WrapError = func(err error) error { return err }
+	}
+	conn := &connection{base: u, key: c.Key, tenant: c.Tenant, wrapError: c.WrapError, http: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	return &Client{
+		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Policies: Policies{conn},
+		Cases: Cases{conn}, People: People{conn}, Registers: Registers{conn}, conn: conn,
+	}, nil
+}
+
+// loopback reports whether a host is this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Close closes idle connections.
+func (c *Client) Close() error {
+	c.conn.http.CloseIdleConnections()
+	return nil
+}
+
+func (c *connection) get(ctx context.Context, path string, query url.Values, out any) error {
+	text, err := c.ask(ctx, http.MethodGet, path, query, nil, "")
+	if err != nil {
+		return c.wrapError(err)
+	}
+	return c.read(text, out)
+}
+
+// post asks for something to be done, once: see order.
+func (c *connection) post(ctx context.Context, path string, body, out any) error {
+	sent, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.order(ctx, http.MethodPost, path, nil, sent, out)
+}
+
+// order asks for something to be done. Under its Idempotency-Key it is done once, however
+// often it is sent: when an answer is lost it is asked for again.
+func (c *connection) order(ctx context.Context, method, path string, query url.Values, sent []byte, out any) error {
+	key := rand.Text()
+	for attempt := 1; ; attempt++ {
+		text, err := c.ask(ctx, method, path, query, sent, key)
+		if err == nil {
+			return c.read(text, out)
+		}
+		wait, retry := retryable(err)
+		if !retry || attempt == mostAttempts || ctx.Err() != nil {
+			return c.wrapError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// retryable reports whether the same request may be sent again after an error, and when:
+// the server asks for it, or it is not known whether it received the request.
+func retryable(err error) (wait time.Duration, may bool) {
+	var p *ProblemError
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &p):
+		return min(p.RetryAfter, 5*time.Second), p.RetryAfter > 0 && (p.Status == http.StatusServiceUnavailable || p.Code == "idempotency_in_progress")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return 0, false
+	}
+	var lost *UnreachableError
+	return 100 * time.Millisecond, errors.As(err, &lost)
+}
+
+// ask sends a request once and reads its answer.
+func (c *connection) ask(ctx context.Context, method, path string, query url.Values, body []byte, key string) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	resp, err := c.send(limited, method, path, query, body, key)
+	if err != nil {
+		return nil, c.lost(ctx, err)
+	}
+	defer resp.Body.Close() // only read from
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes+1))
+	switch {
+	case err != nil:
+		return nil, c.lost(ctx, err)
+	case len(text) > mostBytes:
+		return nil, fmt.Errorf("%s answers more than %d bytes", c.base.Host, mostBytes)
+	case resp.StatusCode/100 != 2 || resp.StatusCode == http.StatusAccepted: // planned, for somebody else to let run
+		return nil, c.refused(resp, text)
+	}
+	return text, nil
+}
+
+func (c *connection) send(ctx context.Context, method, path string, query url.Values, body []byte, key string) (*http.Response, error) {
+	at := c.base.JoinPath(api.Prefix, path)
+	at.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if c.tenant != "" {
+		req.Header.Set(api.TenantHeader, c.tenant)
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	return c.http.Do(req)
+}
+
+// lost is the error of a request that got no answer.
+func (c *connection) lost(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("no answer within %s", answerLimit)
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // without the URL of the request, which is long and says nothing more
+	}
+	return &UnreachableError{c.base.Host, err}
+}
+
+// read reads an answer, which must be what this program expects of its servers.
+func (c *connection) read(text []byte, out any) error {
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("%s does not answer like a recourse of this version: %w", c.base.Host, err)
+	}
+	return nil
+}
+
+// retryAfter returns how long an answer asks to wait; 0 when it does not.
+func retryAfter(h http.Header) time.Duration {
+	n, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}

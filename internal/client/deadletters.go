@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// DeadLetters are the requests about dead letters.
+type DeadLetters struct{ *connection }
+
+func letterPath(run receipts.RunID, verb string) string {
+	if verb != "" {
+		verb = "/" + verb
+	}
+	return "/dead-letters/" + run.String() + verb
+}
+
+// queryOf writes a filter as the parameters of a query, which have the names of its
+// members.
+func queryOf(f postadjudication.LetterFilter) (url.Values, error) {
+	text, err := f.Encode()
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
+	}
+	out := url.Values{}
+	for name, value := range members {
+		var word string
+		if json.Unmarshal(value, &word) != nil {
+			word = string(value) // a number, true or false
+		}
+		out.Set(name, word)
+	}
+	return out, nil
+}
+
+// paging asks for a page, in an order and behind a cursor where they are given.
+func paging(query url.Values, limit int, sort, after string) {
+	query.Set("limit", strconv.Itoa(limit))
+	for name, word := range map[string]string{"sort": sort, "after": after} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+}
+
+// List returns a page of the dead letters that a filter selects.
+func (d DeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (out postadjudication.LetterPage, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	paging(query, q.Limit, string(q.Sort), q.After)
+	err = d.get(ctx, "/dead-letters", query, &out)
+	return out, err
+}
+
+// Count returns how many dead letters a filter selects.
+func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterCount, err error) {
+	query, err := queryOf(f)
+	if err != nil {
+		return out, err
+	}
+	err = d.get(ctx, "/dead-letters/count", query, &out)
+	return out, err
+}
+
+// Search returns the dead letters that meet a condition, and how far it was looked for.
+func (d DeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (out postadjudication.LettersFound, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	query.Set("where", q.Where)
+	query.Set("limit", strconv.Itoa(q.Limit))
+	for name, word := range map[string]string{"sort": string(q.Sort), "after": q.After} {
+		if word != "" {
+			query.Set(name, word)
+		}
+	}
+	err = d.get(ctx, "/dead-letters/search", query, &out)
+	return out, err
+}
+
+// Inspect returns everything about a dead letter.
+func (d DeadLetters) Inspect(ctx context.Context, run receipts.RunID) (out postadjudication.Inspection, err error) {
+	err = d.get(ctx, letterPath(run, ""), nil, &out)
+	return out, err
+}
+
+// Analyze returns what the dead letters of a filter have in common.
+func (d DeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (out postadjudication.Analysis, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	query.Set("step", string(q.Step))
+	query.Set("steps", strconv.Itoa(q.Steps))
+	err = d.get(ctx, "/dead-letters/analysis", query, &out)
+	return out, err
+}
+
+// Groups returns a page of the causes of the dead letters of a filter.
+func (d DeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) (out postadjudication.GroupPage, err error) {
+	query, err := queryOf(q.Filter)
+	if err != nil {
+		return out, err
+	}
+	paging(query, q.Limit, string(q.Sort), q.After)
+	err = d.get(ctx, "/dead-letters/groups", query, &out)
+	return out, err
+}
+
+// Stats returns how many dead letters a filter selects, how old they are and their money.
+func (d DeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterStats, err error) {
+	query, err := queryOf(f)
+	if err != nil {
+		return out, err
+	}
+	err = d.get(ctx, "/dead-letters/stats", query, &out)
+	return out, err
+}
+
+// Retention returns how long the server keeps dead letters.
+func (d DeadLetters) Retention(ctx context.Context) ([]postadjudication.Kept, error) {
+	var out struct {
+		Retention []postadjudication.Kept `json:"retention"`
+	}
+	err := d.get(ctx, "/retention", nil, &out)
+	return out.Retention, err
+}

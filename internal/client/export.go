@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Export copies what the server writes, however long it takes. What does not come whole
+// is an error.
+func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (done postadjudication.Exported, err error) {
+	query, err := queryOf(f)
+	if err != nil {
+		return done, err
+	}
+	query.Set("format", string(format))
+	if where != "" {
+		query.Set("where", where)
+	}
+	if done, err = d.copyExport(ctx, query, out); err != nil {
+		err = d.wrapError(err)
+	}
+	return done, err
+}
+
+func (d DeadLetters) copyExport(ctx context.Context, query url.Values, out io.Writer) (done postadjudication.Exported, err error) {
+	resp, err := d.send(ctx, http.MethodGet, "/dead-letters/export", query, nil, "")
+	if err != nil {
+		return done, d.lost(ctx, err)
+	}
+	defer resp.Body.Close() // only read from
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes))
+		if err != nil {
+			return done, d.lost(ctx, err)
+		}
+		return done, d.refused(resp, text)
+	}
+	into := &exportWriter{Writer: out}
+	if _, err := io.Copy(into, resp.Body); err != nil {
+		if into.err != nil {
+			return done, into.err
+		}
+		return done, d.lost(ctx, fmt.Errorf("the export was cut off: %w", err))
+	}
+	for _, t := range []struct {
+		name string
+		to   *int
+	}{{api.ExportedLetters, &done.Letters}, {api.ExportedScanned, &done.Scanned}, {api.ExportedUndecided, &done.Undecided}} {
+		var bad error
+		*t.to, bad = strconv.Atoi(resp.Trailer.Get(t.name))
+		err = errors.Join(err, bad)
+	}
+	if err != nil {
+		return done, fmt.Errorf("%s did not say that the export is whole: is there a proxy that drops trailers?", d.base.Host)
+	}
+	return done, nil
+}
+
+// exportWriter keeps the error of writing, which io.Copy does not tell from that of reading.
+type exportWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *exportWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.err = err
+	return n, err
+}

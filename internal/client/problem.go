@@ -1,0 +1,101 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// ProblemError is a refusal for which the library has no error of its own, as the server
+// describes it (RFC 9457).
+type ProblemError struct {
+	api.Problem
+	Host       string
+	RetryAfter time.Duration // 0: the server does not ask to be asked again
+}
+
+func (p *ProblemError) Error() string {
+	text := fmt.Sprintf("%s: %s (%s)", p.Host, p.Detail, p.Code)
+	if len(p.Needs) > 0 {
+		text += "; it takes the role " + strings.Join(p.Needs, " or ")
+	}
+	for _, f := range p.Errors {
+		text += "; " + f.Field + " " + f.Problem
+	}
+	return text
+}
+
+// Unwrap returns the error that the library refuses with, where it has one.
+func (p *ProblemError) Unwrap() error {
+	switch p.Code {
+	case "not_found":
+		return postadjudication.ErrNotFound
+	case "reconcile_first":
+		if p.Run == nil {
+			return postadjudication.ErrReconcileFirst
+		}
+	case "no_executor":
+		return postadjudication.ErrNoExecutor
+	case "target_unknown":
+		return postadjudication.ErrTargetUnknown
+	}
+	return nil
+}
+
+// Unavailable reports whether the server can't reach what it needs.
+func (p *ProblemError) Unavailable() bool {
+	return p.Status == http.StatusServiceUnavailable && p.Code == "unavailable"
+}
+
+// refused returns the error of an answer that is no success: the one that the library has
+// for the same refusal, else a *ProblemError.
+func (c *connection) refused(resp *http.Response, text []byte) error {
+	p := &ProblemError{Host: c.base.Host, RetryAfter: retryAfter(resp.Header)}
+	if err := json.Unmarshal(text, &p.Problem); err != nil || p.Code == "" || p.Status != resp.StatusCode {
+		return fmt.Errorf("%s does not answer like a recourse: %s", c.base.Host, resp.Status)
+	}
+	switch {
+	case p.Unavailable():
+		return p
+	case p.Code == "second_person_required" && p.Plan != nil:
+		second := &postadjudication.SecondPersonError{Plan: *p.Plan}
+		if p.Status != http.StatusAccepted {
+			second.Because = p.Detail
+		}
+		return second
+	case p.Code == "tenant_missing" || p.Status == http.StatusForbidden:
+		return p
+	case len(p.Errors) > 0:
+		return fieldErrors(p)
+	case p.Status == http.StatusConflict && p.Run != nil:
+		return gateError(p)
+	}
+	return p
+}
+
+// fieldErrors returns the errors that the library has for wrong fields.
+func fieldErrors(p *ProblemError) error {
+	errs := make([]error, len(p.Errors))
+	for i, f := range p.Errors {
+		errs[i] = &postadjudication.FieldError{Field: f.Field, Problem: f.Problem}
+	}
+	return errors.Join(errs...)
+}
+
+// gateError returns the error that the library has for a gate.
+func gateError(p *ProblemError) error {
+	out := &postadjudication.RefusedError{Gate: postadjudication.Gate(p.Code), Run: *p.Run, Holder: *p.Run}
+	if p.Letter != nil {
+		out.Letter = *p.Letter
+	}
+	if p.Holder != nil {
+		out.Holder = *p.Holder
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+// Rules are the requests about automatic replay.
+type Rules struct{ *connection }
+
+// sentRule is a rule as a server is told it: without its name, which is in the path.
+func sentRule(r postadjudication.Rule) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	err = json.Unmarshal(text, &members)
+	delete(members, "name")
+	if r.Filter == (postadjudication.LetterFilter{}) {
+		delete(members, "filter")
+	}
+	return members, err
+}
+
+func rulePath(name, verb string) string { return "/rules/" + url.PathEscape(name) + verb }
+
+// List returns the rules of automatic replay.
+func (r Rules) List(ctx context.Context) ([]postadjudication.StandingRule, error) {
+	var out struct {
+		Rules []postadjudication.StandingRule `json:"rules"`
+	}
+	err := r.get(ctx, "/rules", nil, &out)
+	return out.Rules, err
+}
+
+// ruleOrder is the body of a request about a rule.
+type ruleOrder struct {
+	Rule      map[string]json.RawMessage `json:"rule,omitempty"`
+	Reason    string                     `json:"reason,omitempty"`
+	IfVersion *int64                     `json:"if_version,omitempty"`
+}
+
+// Set makes a rule, or puts another in its place.
+func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out postadjudication.StandingRule, err error) {
+	rule, err := sentRule(q.Rule)
+	if err != nil {
+		return out, err
+	}
+	err = r.post(ctx, rulePath(q.Rule.Name, ""), ruleOrder{rule, q.Reason, q.IfVersion}, &out)
+	return out, err
+}
+
+// Try returns what a rule would do now.
+func (r Rules) Try(ctx context.Context, rule postadjudication.Rule) (out postadjudication.RuleTrial, err error) {
+	sent, err := sentRule(rule)
+	if err != nil {
+		return out, err
+	}
+	err = r.post(ctx, rulePath(rule.Name, "/try"), ruleOrder{Rule: sent}, &out)
+	return out, err
+}
+
+// History returns the versions of a rule after one.
+func (r Rules) History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
+	var out struct {
+		Versions []postadjudication.RuleVersion `json:"versions"`
+	}
+	err := r.get(ctx, rulePath(name, "/history"), versionsQuery(after, limit), &out)
+	return out.Versions, err
+}
+
+// Delete deletes a rule, and returns what it was.
+func (r Rules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StandingRule, err error) {
+	err = r.post(ctx, rulePath(q.Name, "/delete"), ruleOrder{nil, q.Reason, q.IfVersion}, &out)
+	return out, err
+}
