@@ -120,7 +120,7 @@ func ring(t *testing.T) (token string, m *memory, clock *time.Time, r *Keyring) 
 func TestARevokedKeyIsRefusedWithinMemory(t *testing.T) {
 	t.Parallel()
 	token, m, clock, r := ring(t)
-	if k, err := r.Verify(t.Context(), token); err != nil || !May(k.Roles, Fork) || !r.Knows(token) {
+	if k, err := r.Verify(t.Context(), token); err != nil || !May(k.Roles, Fork) || r.Unseen(token) {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	at := *clock
@@ -130,7 +130,7 @@ func TestARevokedKeyIsRefusedWithinMemory(t *testing.T) {
 		t.Errorf("within memory: %v, %d finds", err, m.finds)
 	}
 	*clock = at.Add(Memory)
-	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) || r.Knows(token) {
+	if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) {
 		t.Errorf("after it: %v", err)
 	}
 }
@@ -161,6 +161,43 @@ func TestAWrongSecretOpensNothingThoughTheKeyIsRemembered(t *testing.T) {
 	}
 	if _, err := r.Verify(t.Context(), "no key at all"); !errors.Is(err, ErrUnknown) || m.finds != 1 {
 		t.Errorf("%v, %d finds", err, m.finds)
+	}
+}
+
+// Whoever makes up secrets to a key that is there, or shows one that is revoked, has the
+// store asked as seldom as its owner does.
+func TestAKeyIsLookedUpOnceInMemoryWhateverIsShown(t *testing.T) {
+	t.Parallel()
+	token, m, clock, r := ring(t)
+	forged := token[:len(token)-1] + map[bool]string{true: "b", false: "a"}[token[len(token)-1] == 'a']
+	if !r.Unseen(forged) || r.Unseen("no key at all") {
+		t.Error("before the first look-up")
+	}
+	for range 100 {
+		if _, err := r.Verify(t.Context(), forged); !errors.Is(err, ErrUnknown) {
+			t.Fatal(err)
+		}
+	}
+	if m.finds != 1 || len(m.uses) != 0 || r.Unseen(token) {
+		t.Errorf("%d look-ups, %d uses", m.finds, len(m.uses))
+	}
+	if _, err := r.Verify(t.Context(), token); err != nil || len(m.uses) != 1 || m.finds != 1 {
+		t.Errorf("%v, %d uses, %d look-ups", err, len(m.uses), m.finds)
+	}
+	at := *clock
+	m.key.RevokedAt = &at
+	*clock = at.Add(Memory)
+	for range 100 {
+		if _, err := r.Verify(t.Context(), token); !errors.Is(err, ErrRevoked) {
+			t.Fatal(err)
+		}
+	}
+	if m.finds != 2 {
+		t.Errorf("%d look-ups", m.finds)
+	}
+	gone, _, _ := Mint()
+	if _, err := r.Verify(t.Context(), gone); !errors.Is(err, ErrUnknown) || !r.Unseen(gone) {
+		t.Errorf("a key that is not there: %v", err)
 	}
 }
 

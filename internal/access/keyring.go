@@ -51,7 +51,8 @@ func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, 
 }
 
 // Verify gives the key that a token opens. It is ErrUnknown, ErrExpired or ErrRevoked
-// when it opens none; any other error means that the store could not be asked.
+// when it opens none; any other error means that the store could not be asked. For a key
+// that is there the store is asked once in Memory, also when the secret is wrong.
 func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	prefix, ok := Prefix(token)
 	if !ok {
@@ -59,6 +60,7 @@ func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	}
 	found, fresh := r.remembered(prefix)
 	if !fresh {
+		asked := r.now()
 		var err error
 		if found, err = r.store.FindKey(ctx, prefix); err != nil {
 			if errors.Is(err, ErrUnknown) {
@@ -66,26 +68,21 @@ func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 			}
 			return Key{}, err
 		}
+		r.seen.Add(prefix, sighting{found, asked})
 	}
 	now := r.now()
 	if err := found.Opens(token, now); err != nil {
 		return Key{}, err
 	}
-	if !fresh {
-		found = r.used(ctx, found, now)
-		r.seen.Add(prefix, sighting{found, now})
-	}
+	r.used(ctx, prefix, found, now)
 	return found, nil
 }
 
-// Knows reports whether a token has the prefix of a key that opened lately, so that
-// to verify it costs nothing.
-func (r *Keyring) Knows(token string) bool {
+// Unseen reports whether a token may be of a key that was not found here before, so that
+// to verify it asks the store. Such look-ups are as many as somebody makes up prefixes.
+func (r *Keyring) Unseen(token string) bool {
 	prefix, ok := Prefix(token)
-	if ok {
-		_, ok = r.remembered(prefix)
-	}
-	return ok
+	return ok && !r.seen.Contains(prefix)
 }
 
 func (r *Keyring) remembered(prefix string) (Key, bool) {
@@ -95,12 +92,15 @@ func (r *Keyring) remembered(prefix string) (Key, bool) {
 }
 
 // used notes the use of a key, unless that was done within the last minute.
-func (r *Keyring) used(ctx context.Context, k Key, now time.Time) Key {
+func (r *Keyring) used(ctx context.Context, prefix string, k Key, now time.Time) {
 	if k.LastUsed != nil && now.Sub(*k.LastUsed) < usedEvery {
-		return k
+		return
 	}
 	if err := r.store.UseKey(ctx, k.ID, now); err != nil {
 		r.warn(err)
 	}
-	return k
+	if s, ok := r.seen.Get(prefix); ok {
+		s.key.LastUsed = &now
+		r.seen.Add(prefix, s)
+	}
 }

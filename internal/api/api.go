@@ -46,6 +46,7 @@ type API struct {
 	now       func() time.Time
 	keys      *access.Keyring
 	failed    *failures // to show a key
+	lookups   *failures // of keys that were never found here, by addresses that failed too often
 	refused   *failures // by keys, wherever that leaves a receipt
 	ends      keyEnds
 	access    *accessLog
@@ -84,6 +85,9 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	if a.failed, err = newFailures(failuresPace, failuresAtOnce); err != nil {
+		return nil, err
+	}
+	if a.lookups, err = newFailures(lookupsPace, lookupsAtOnce); err != nil {
 		return nil, err
 	}
 	if a.refused, err = newFailures(refusalsPace, refusalsAtOnce); err != nil {

@@ -38,6 +38,9 @@ func (a *API) admit(r *http.Request) (Caller, error) {
 	if token == "" {
 		return Caller{}, a.unknown(r, "key_missing", "show an access key: Authorization: Bearer rck_...; one is made by recourse keys create")
 	}
+	if err := a.mayLookUp(r, token); err != nil {
+		return Caller{}, err
+	}
 	key, err := a.keys.Verify(r.Context(), token)
 	switch {
 	case errors.Is(err, access.ErrUnknown):
@@ -90,9 +93,28 @@ func LoopbackName(hostport string) bool {
 func (a *API) unknown(r *http.Request, code, detail string) error {
 	a.access.failed(r, bearer(r), code)
 	if wait := a.failed.one(address(r)); wait > 0 {
-		return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").after(wait)
+		return failedTooOften(wait)
 	}
 	return newProblem(http.StatusUnauthorized, code, "%s", detail)
+}
+
+// mayLookUp refuses what would have Postgres asked for one more key that is not there. A key
+// that was found here before is looked up whatever others at its address do.
+func (a *API) mayLookUp(r *http.Request, token string) error {
+	from := address(r)
+	if !a.keys.Unseen(token) || !a.failed.spent(from) {
+		return nil
+	}
+	wait := a.lookups.one(from)
+	if wait == 0 {
+		return nil
+	}
+	a.access.failed(r, token, "too_many_failures")
+	return failedTooOften(wait)
+}
+
+func failedTooOften(wait int) *Problem {
+	return newProblem(http.StatusTooManyRequests, "too_many_failures", "too many requests without a good key came from here").after(wait)
 }
 
 // bearer is the token that a request shows. Browsers, which only look, may show it as

@@ -15,6 +15,12 @@ const (
 	failuresAtOnce = 20
 	failuresPace   = 0.5
 
+	// An address that failed so often may still have this many keys looked up at once that
+	// were not found here before, and then this many a second: whoever shares the address,
+	// as behind a proxy, must not be kept out.
+	lookupsAtOnce = 50
+	lookupsPace   = 50
+
 	// A key may be refused so that a receipt is left this often at once, and then this often a
 	// second: by its roles, by a gate, or because a second person is required.
 	refusalsAtOnce = 120
@@ -52,6 +58,12 @@ func (f *failures) one(who string) int {
 		return int(math.Ceil(wait.Seconds()))
 	}
 	return 0
+}
+
+// spent reports whether the next failure would be one too many.
+func (f *failures) spent(who string) bool {
+	limiter, known := f.by.Get(who)
+	return known && limiter.Tokens() < 1
 }
 
 // address is where a request comes from, without its port.

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// countedStore has some keys, and counts how often it is asked.
+type countedStore struct {
+	keys  map[string]access.Key
+	finds int
+}
+
+func (s *countedStore) FindKey(_ context.Context, prefix string) (access.Key, error) {
+	s.finds++
+	k, there := s.keys[prefix]
+	if !there {
+		return k, access.ErrUnknown
+	}
+	return k, nil
+}
+
+func (*countedStore) UseKey(context.Context, uuid.UUID, time.Time) error { return nil }
+
+func (s *countedStore) mint() string {
+	token, prefix, digest := access.Mint()
+	s.keys[prefix] = access.Key{Prefix: prefix, Digest: digest, Tenant: "acme", Roles: []access.Role{access.Auditor}}
+	return token
+}
+
+// Keys that are not there cost the store a bounded number of look-ups, and keep nobody out
+// who shares the address and was here before.
+func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
+	t.Parallel()
+	store := &countedStore{keys: map[string]access.Key{}}
+	now := time.Now()
+	ring, err := access.NewKeyring(store, func() time.Time { return now }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{keys: ring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), by: map[string]*failing{}}}
+	for _, f := range []struct {
+		to     **failures
+		atOnce int
+	}{{&a.failed, 3}, {&a.lookups, 4}} {
+		if *f.to, err = newFailures(0.001, f.atOnce); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// show says with which status a token is refused; 0 when it is not.
+	show := func(token, from string) int {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+		r.RemoteAddr = from + ":1"
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, err := a.admit(r)
+		var p *Problem
+		if errors.As(err, &p) {
+			return p.Status
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 0
+	}
+	before, late := store.mint(), store.mint()
+	if status := show(before, "10.0.0.1"); status != 0 {
+		t.Fatal(status)
+	}
+	store.finds = 0
+	answers := map[int]int{}
+	for range 500 {
+		forged, _, _ := access.Mint()
+		answers[show(forged, "10.0.0.1")]++
+	}
+	if store.finds != 3+4 || answers[http.StatusUnauthorized] != 3 || answers[http.StatusTooManyRequests] != 497 {
+		t.Errorf("%d look-ups, answers %v", store.finds, answers)
+	}
+	now = now.Add(access.Memory) // the key is asked for anew
+	if status := show(before, "10.0.0.1"); status != 0 || store.finds != 8 {
+		t.Errorf("a key that was here before: %d, %d look-ups", status, store.finds)
+	}
+	if status := show(late, "10.0.0.2"); status != 0 {
+		t.Errorf("a key from elsewhere: %d", status)
+	}
+	if status := show("rck_nonsense", "10.0.0.3"); status != http.StatusUnauthorized || store.finds != 9 {
+		t.Errorf("what has no form of a key: %d, %d look-ups", status, store.finds)
+	}
+	var p *Problem
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/brakes", nil)
+	forged, _, _ := access.Mint()
+	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.mayLookUp(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
+		t.Errorf("%+v", p)
+	}
+}
