@@ -8,7 +8,8 @@ type Action string
 // The actions.
 const (
 	Submit    Action = "submit"    // hand over an adjudication
-	Read      Action = "read"      // runs, cases, dead letters, brakes, events
+	Read      Action = "read"      // one run, case or dead letter by its id; brakes, policies, events
+	List      Action = "list"      // many cases, dead letters and plans: lists, counts, searches, exports, analyses
 	Receipts  Action = "receipts"  // the evidence, and its verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
 	Metrics   Action = "metrics"   // /metrics, which measures all tenants
@@ -30,11 +31,12 @@ const (
 )
 
 // table says who may do what; what is not in it is refused. Whoever submits can't
-// fork, whoever plans for many letters can't let the plan run, and whoever makes keys
+// fork, and reads what it has the id of, not all that the tenant has; whoever plans for many letters can't let the plan run, and whoever makes keys
 // moves no money.
 var table = map[Action][]Role{
 	Submit:    {Submitter},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
+	List:      {Operator, Approver, Auditor, Admin},
 	Receipts:  {Operator, Approver, Auditor, Admin},
 	Queues:    {Platform},
 	Metrics:   {Platform},
@@ -57,7 +59,7 @@ var table = map[Action][]Role{
 
 // Actions lists every action, in the order of the table. The slice is the caller's.
 func Actions() []Action {
-	return []Action{Submit, Read, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
+	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Brake, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
 }
 
 // Allowed lists the roles that may do something. The slice is the caller's.

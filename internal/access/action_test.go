@@ -11,6 +11,7 @@ const cells = `
             submitter operator approver auditor admin platform
 submit      x         -        -        -       -     -
 read        x         x        x        x       x     -
+list        -         x        x        x       x     -
 receipts    -         x        x        x       x     -
 queues      -         -        -        -       -     x
 metrics     -         -        -        -       -     x

@@ -31,15 +31,15 @@ type statsOutput struct{ Body postadjudication.LetterStats }
 
 func (a *API) analysisOperations(h huma.API) {
 	register(a, h, operation{
-		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.Read, summary: "Tell what dead letters have in common",
+		id: "analyze-dead-letters", method: http.MethodGet, path: "/dead-letters/analysis", action: access.List, summary: "Tell what dead letters have in common",
 		description: "By signature, type, reason, class, queue and time, with the money at risk: exact, of those that the parameters of list-dead-letters select.",
 	}, a.analysis)
 	register(a, h, operation{
-		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.Read, summary: "List the causes of dead letters",
+		id: "list-dead-letter-groups", method: http.MethodGet, path: "/dead-letters/groups", action: access.List, summary: "List the causes of dead letters",
 		description: "Letters of one signature are a group. A group's sample_run_id is one of its letters.",
 	}, a.groups)
 	register(a, h, operation{
-		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.Read, summary: "Tell how many dead letters there are, how old, and how much money they keep",
+		id: "get-dead-letter-stats", method: http.MethodGet, path: "/dead-letters/stats", action: access.List, summary: "Tell how many dead letters there are, how old, and how much money they keep",
 	}, a.stats)
 }
 

@@ -81,13 +81,13 @@ func (a *API) bulkOperations(h huma.API) {
 		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. It is refused as a search with a condition is while two of the tenant are worked on.",
 	}, a.planBulk)
 	register(a, h, operation{
-		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.Read, summary: "List plans, the newest first",
+		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",
 	}, a.bulks)
 	register(a, h, operation{
-		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.Read, summary: "Tell of a plan and how far it has got",
+		id: "get-bulk", method: http.MethodGet, path: "/bulk/{bulk}", action: access.List, summary: "Tell of a plan and how far it has got",
 	}, a.bulk)
 	register(a, h, operation{
-		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.Read, summary: "List the letters of a plan, and what became of each",
+		id: "list-bulk-items", method: http.MethodGet, path: "/bulk/{bulk}/items", action: access.List, summary: "List the letters of a plan, and what became of each",
 	}, a.bulkItems)
 	register(a, h, operation{
 		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Let a plan run",

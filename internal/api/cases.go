@@ -99,7 +99,7 @@ func (a *API) caseOperations(h huma.API) {
 		id: "find-case", method: http.MethodGet, path: "/transactions/{transaction}", action: access.Read, summary: "Find the case of a transaction",
 	}, a.findCase)
 	register(a, h, operation{
-		id: "list-cases", method: http.MethodGet, path: "/cases", action: access.Read, summary: "List cases, the oldest first",
+		id: "list-cases", method: http.MethodGet, path: "/cases", action: access.List, summary: "List cases, the oldest first",
 		description: "Also those whose dead letter was purged, with why nothing of them runs and what may be done.",
 	}, a.listCases)
 	register(a, h, operation{

@@ -49,11 +49,11 @@ var exportTypes = map[postadjudication.ExportFormat]string{
 
 func (a *API) exportOperations(h huma.API) {
 	register(a, h, operation{
-		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.Read, summary: "Find dead letters by a condition",
+		id: "search-dead-letters", method: http.MethodGet, path: "/dead-letters/search", action: access.List, summary: "Find dead letters by a condition",
 		description: "Looks through what the other parameters select; scanned and complete tell how far it came, next goes on. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are worked on.",
 	}, a.search)
 	register(a, h, operation{
-		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.Read, summary: "Write out dead letters, the oldest first",
+		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.List, summary: "Write out dead letters, the oldest first",
 		description: "As a stream of json (one array), jsonl or csv. Only a whole one ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; else the connection is cut. With where it may take two minutes, and is refused as a search is.",
 	}, a.export)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 )
 
-// hostile are requests of a submitter that cost as much as they can.
-func hostile() map[string]func(r *rig, token string) *http.Request {
+// hostile are requests of a submitter and an auditor that cost as much as they can.
+func hostile(submitter, auditor string) map[string]func(r *rig) *http.Request {
 
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 30), ",") + "]"
 	costly := url.QueryEscape(list + `.all(a, ` + list + `.all(b, a == b || error.message.matches("(x|y){300}$")))`)
@@ -33,17 +33,17 @@ func hostile() map[string]func(r *rig, token string) *http.Request {
 		fmt.Fprintf(&wide, item, i)
 	}
 	wide.WriteString(`{}]}`)
-	get := func(path string) func(*rig, string) *http.Request {
-		return func(r *rig, token string) *http.Request {
-			return r.request(context.Background(), token, http.MethodGet, "/api/v1/dead-letters/"+path, "")
+	get := func(path string) func(*rig) *http.Request {
+		return func(r *rig) *http.Request {
+			return r.request(context.Background(), auditor, http.MethodGet, "/api/v1/dead-letters/"+path, "")
 		}
 	}
-	post := func(body string) func(*rig, string) *http.Request {
-		return func(r *rig, token string) *http.Request {
-			return r.request(context.Background(), token, http.MethodPost, "/api/v1/adjudications/batch", body)
+	post := func(body string) func(*rig) *http.Request {
+		return func(r *rig) *http.Request {
+			return r.request(context.Background(), submitter, http.MethodPost, "/api/v1/adjudications/batch", body)
 		}
 	}
-	return map[string]func(*rig, string) *http.Request{
+	return map[string]func(*rig) *http.Request{
 		"search": get("search?scan=100000&where=" + costly), "export": get("export?where=" + costly), "huge search": get("search?where=" + huge), "huge export": get("export?where=" + constant),
 		"many items": post(many), "wide items": post(wide.String()),
 	}
@@ -76,12 +76,12 @@ func resident() (mib int64) {
 	return 0
 }
 
-// Eight clients with a submitter's key at once are answered or refused, never by an error of
+// Eight clients with the keys of one tenant at once are answered or refused, never by an error of
 // the server. It reports what another tenant and the memory feel of it; it measures, and so
 // runs alone.
 func TestEightHostileClientsAreBounded(t *testing.T) {
 	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
-	submitter, victim := r.key("acme", access.Submitter), r.key("other", access.Submitter)
+	submitter, auditor, victim := r.key("acme", access.Submitter), r.key("acme", access.Auditor), r.key("other", access.Submitter)
 	items := make([]string, 400)
 	for i := range items {
 		items[i] = adjudication(i, `"refused"`)
@@ -89,7 +89,7 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 	r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[`+strings.Join(items, ",")+`]}`).is(http.StatusOK)
 	run := r.letter("other", 1, `"refused"`)
 	r.until("all are letters", `SELECT count(*) = 401 FROM recourse.runs WHERE state = 'dead_lettered'`)
-	requests := hostile()
+	requests := hostile(submitter, auditor)
 	r.percentile99(victim, run, 100) // warms up
 	idle, before := r.percentile99(victim, run, 300), resident()
 
@@ -103,7 +103,7 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 		clients.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				name := names[n%len(names)]
-				resp, err := http.DefaultClient.Do(requests[name](r, submitter))
+				resp, err := http.DefaultClient.Do(requests[name](r))
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 					return
@@ -132,7 +132,7 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{"search": 200, "export": 200, "huge search": 422, "huge export": 422, "many items": 422, "wide items": 200} {
-		resp, err := http.DefaultClient.Do(requests[name](r, submitter))
+		resp, err := http.DefaultClient.Do(requests[name](r))
 		if err != nil {
 			t.Fatalf("%s alone: %v", name, err)
 		}

@@ -59,11 +59,11 @@ type reconcileInput struct {
 
 func (a *API) letterOperations(h huma.API) {
 	register(a, h, operation{
-		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.Read, summary: "List dead letters",
+		id: "list-dead-letters", method: http.MethodGet, path: "/dead-letters", action: access.List, summary: "List dead letters",
 		description: "What is given must all be met. A parameter that is unknown, empty, or makes no sense is refused.",
 	}, a.letters)
 	register(a, h, operation{
-		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.Read, summary: "Count dead letters",
+		id: "count-dead-letters", method: http.MethodGet, path: "/dead-letters/count", action: access.List, summary: "Count dead letters",
 		description: "Exactly, by the same parameters.",
 	}, a.countLetters)
 	register(a, h, operation{
