@@ -15,9 +15,9 @@ import (
 )
 
 // keyNamed makes one more key of a tenant.
-func (r *rig) keyNamed(tenant, principal string, role access.Role) string {
+func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 	r.t.Helper()
-	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: tenant, Principal: principal, Roles: []access.Role{role}, Actor: "test", Reason: "test"})
+	token, _, err := r.main.Service.CreateKey(context.Background(), postadjudication.NewKey{Tenant: tenant, Principal: principal, Roles: roles, Actor: "test", Reason: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ type bulkItemsOutput struct {
 func (a *API) bulkOperations(h huma.API) {
 	register(a, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
-		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. It is refused as a search with a condition is while two of the tenant are worked on.",
+		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. It is refused as a search with a condition is while two of the tenant are worked on. " + forkReach,
 	}, a.planBulk)
 	register(a, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",
@@ -128,6 +128,9 @@ func (a *API) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkP
 		}
 	}
 	if q.Policy, err = in.Body.Policy.policy(); err != nil {
+		return nil, err
+	}
+	if err := a.planWithinReach(ctx, c, q.Filter.Family, q.Policy); err != nil {
 		return nil, err
 	}
 	b, err := a.service.PlanBulk(ctx, q)

@@ -72,7 +72,7 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key.",
+		summary: "Try a dead letter again", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key. " + forkReach,
 	}, a.fork)
 	register(a, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
@@ -101,6 +101,9 @@ func (a *API) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, e
 	}
 	policy, err := in.Body.Policy.policy()
 	if err != nil {
+		return nil, err
+	}
+	if err := a.forkWithinReach(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
 	f, err := a.service.Fork(ctx, c.Tenant, id, postadjudication.ForkRequest{Actor: c.Principal, Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
