@@ -13,13 +13,20 @@ import (
 // one. A receipt that is committed and waits for its number counts as placed, so
 // that the check holds while others write; after DrainEvents none waits.
 //
-// The database compares, each tenant as of one moment: no list is kept here. The numbers
-// are shared by all tenants. So what is missing may be any tenant's, and is told of each
+// Each tenant has its own numbers, from which its positions are made, and so has the order of
+// all. The database compares, each tenant as of one moment: no list is kept here. The numbers
+// of the order of all are shared by all tenants. So what is missing may be any tenant's, and is told of each
 // that has anything.
 func (s *Service) auditOrder(ctx context.Context, a *Audit, tenants []string, all bool) error {
 	for _, tenant := range tenants {
 		err := s.journal.EachMisplaced(ctx, tenant, func(at postgres.Place, what string) {
 			a.fail(InvariantOrder, site{tenant: tenant, kase: at.Case}.at(at.Seq), "%s", what)
+		})
+		if err != nil {
+			return err
+		}
+		err = s.journal.EachOwnGap(ctx, tenant, func(from, to int64) {
+			a.fail(InvariantOrder, site{tenant: tenant}, "%s of the tenant", gapWords(from, to))
 		})
 		if err != nil {
 			return err

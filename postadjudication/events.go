@@ -9,7 +9,7 @@ import (
 
 // Position is a place in the order of events: compare it, keep it, hand it back,
 // make nothing else of it. Positions rise; the place before the first event is 0.
-// Events of all tenants share one order, so one tenant's positions have gaps.
+// Each tenant has its own, which tell nothing of another's. Not every position has an event.
 type Position int64
 
 // Event is a public event with its place in the order.
@@ -21,7 +21,7 @@ type Event struct {
 // MostEvents is how many events one call gives at most.
 const MostEvents = 1000
 
-// The receipt with the number n in the order of receipts has its events from
+// The receipt with the number n in the order of the tenant's receipts has its events from
 // n*perReceipt on; the last position of the stretch stands for all of them.
 const perReceipt = 8
 

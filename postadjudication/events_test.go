@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -294,17 +295,15 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 		t.Fatal(errs)
 	}
 	r.drained()
-	places := map[Position]bool{}
 	for _, tenant := range []string{"acme", "bank"} {
 		events, _, err := r.Events(ctx, tenant, 0, MostEvents)
 		if err != nil || len(events) != 20 {
 			t.Errorf("%s: %d events, %v", tenant, len(events), err)
 		}
 		for _, e := range events {
-			if e.Tenant != tenant || places[e.Position] {
+			if e.Tenant != tenant {
 				t.Errorf("%s reads %+v", tenant, e)
 			}
-			places[e.Position] = true
 		}
 	}
 	for _, nobody := range []string{"", "other"} {
@@ -323,6 +322,84 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 		t.Errorf("no limit: %v", err)
 	}
 	r.sound()
+}
+
+// What a tenant is told of its own receipts is the same whatever the others do, so that
+// nobody counts theirs.
+func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	positions := func(others int) (out []Position) {
+		r := newRig(t)
+		for n := range 4 {
+			var batch []Adjudication
+			for m := range others * n {
+				a := release(100*n + m)
+				a.Tenant = "bank"
+				batch = append(batch, a)
+			}
+			if _, errs := r.SubmitBatch(ctx, append(batch, release(n))); errors.Join(errs...) != nil {
+				t.Fatal(errs)
+			}
+			r.drained()
+		}
+		events, next, err := r.Events(ctx, "acme", 0, MostEvents)
+		if err != nil || len(events) != 4 {
+			t.Fatalf("%d events, %v", len(events), err)
+		}
+		for _, e := range events {
+			out = append(out, e.Position)
+		}
+		r.sound()
+		return append(out, next)
+	}
+	if alone, beside := positions(0), positions(3); !slices.Equal(alone, beside) {
+		t.Errorf("positions alone %v, beside others %v", alone, beside)
+	}
+}
+
+// A position of before the tenant had an order of its own is good after it, and what came
+// before it is not told again.
+func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom)
+	ctx := context.Background()
+	both := func(n int) {
+		other := release(n)
+		other.Tenant = "bank"
+		for _, a := range []Adjudication{other, other, release(n)} {
+			if _, err := r.Submit(ctx, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.drained()
+	}
+	both(1)
+	both(2)
+	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older programs left it
+	before, kept, err := r.Events(ctx, "acme", 0, MostEvents)
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	both(3)
+	both(4)
+	after, next, err := r.Events(ctx, "acme", kept, MostEvents)
+	if err != nil || len(after) != 2 || after[1].Position-after[0].Position != perReceipt || after[0].Position <= kept || next < after[1].Position {
+		t.Errorf("after %d: %+v up to %d, %v", kept, after, next, err)
+	}
+	all, _, err := r.Events(ctx, "acme", 0, MostEvents)
+	if err != nil || len(all) != 4 || all[1].Position != before[1].Position {
+		t.Errorf("%+v, %v", all, err)
+	}
+	r.sound()
+	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = tenant_last + 1 WHERE tenant = 'acme' AND tenant_last = (SELECT max(tenant_last) FROM recourse.event_log WHERE tenant = 'acme')`)
+	a, err := r.Audit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := a.Verdict(InvariantOrder); !strings.Contains(said, "missing in the order of events of the tenant") {
+		t.Errorf("%q: %+v", said, a.Breaks)
+	}
 }
 
 // A waiting reader gets what comes, from this process or another, and nothing when

@@ -10,8 +10,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Numbered is a receipt with its place in the order of all receipts. Places begin
-// at 1 and have no gaps; within a case they rise with the sequence.
+// Numbered is a receipt with its place in the order of its tenant's receipts. Places begin
+// at 1, and within a case they rise with the sequence. They have no gaps, but before and
+// between those that programs before migration 44 gave: these counted the receipts of all tenants.
 type Numbered struct {
 	Number int64
 	receipts.Receipt
@@ -27,7 +28,8 @@ type numberedRow struct {
 const numberedSQL = `
 WITH near AS (
   SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
-  FROM (SELECT last, case_ids, seqs FROM recourse.event_log WHERE tenant = $1 AND last >= $2 ORDER BY last LIMIT $3) l
+  FROM (SELECT coalesce(tenant_last, last) AS last, case_ids, seqs FROM recourse.event_log
+    WHERE tenant = $1 AND coalesce(tenant_last, last) >= $2 ORDER BY coalesce(tenant_last, last) LIMIT $3) l
 ), n AS MATERIALIZED (
   SELECT near.last - cardinality(near.seqs) + u.place AS number, u.case_id, u.seq
   FROM near, LATERAL (
@@ -40,7 +42,7 @@ FROM n CROSS JOIN LATERAL (
   SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
 ORDER BY n.number`
 
-// Numbered reads receipts of a tenant in the order of events, beginning with the
+// Numbered reads receipts of a tenant in their order, beginning with the
 // first whose number is at least from.
 func (j *Journal) Numbered(ctx context.Context, tenant string, from int64, limit int) ([]Numbered, error) {
 	var rows []numberedRow
@@ -114,9 +116,25 @@ func (j *Journal) EachAhead(ctx context.Context, take func(Found)) error {
 	return j.eachFound(ctx, take, aheadSQL)
 }
 
+// ownGapSQL finds where a tenant's own places do not follow each other. Those of older programs
+// only rise.
+const ownGapSQL = `SELECT before + 1, first - 1 FROM (
+  SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
+  FROM recourse.event_log WHERE tenant = $1) g
+WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
+
+// EachOwnGap gives what EachGap gives, of the places in a tenant's own order.
+func (j *Journal) EachOwnGap(ctx context.Context, tenant string, take func(from, to int64)) error {
+	return j.eachSpan(ctx, take, ownGapSQL, tenant)
+}
+
 // EachGap gives the numbers from one to another that are missing in the order of events, or
 // where these are in the wrong order, the numbers between that are given twice.
 func (j *Journal) EachGap(ctx context.Context, take func(from, to int64)) error {
+	return j.eachSpan(ctx, take, gapSQL)
+}
+
+func (j *Journal) eachSpan(ctx context.Context, take func(from, to int64), query string, args ...any) error {
 	return j.eachRow(ctx, func(rows *sql.Rows) error {
 		var from, to int64
 		if err := rows.Scan(&from, &to); err != nil {
@@ -124,5 +142,5 @@ func (j *Journal) EachGap(ctx context.Context, take func(from, to int64)) error 
 		}
 		take(from, to)
 		return nil
-	}, gapSQL)
+	}, query, args...)
 }

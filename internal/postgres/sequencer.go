@@ -52,15 +52,21 @@ const (
 // outbox. What it can't see yet comes later, and gets a later place: also where a
 // lower id is committed after a higher one. The last number given is read from the
 // log, so that a new holder, or one whose commit was ambiguous, needs to know
-// nothing.
+// nothing. It numbers twice: in the order of all, by which we follow, and in that of the
+// tenant, which is what the tenant sees.
 const sequenceSQL = `
 WITH o AS (
   DELETE FROM recourse.outbox WHERE id IN (SELECT id FROM recourse.outbox ORDER BY id LIMIT $1) RETURNING id, tenant, case_ids, seqs
 ), before AS (
   SELECT coalesce(max(last), 0) AS last FROM recourse.event_log
+), own AS (
+  SELECT t.tenant, coalesce((
+    SELECT coalesce(l.tenant_last, l.last) FROM recourse.event_log l WHERE l.tenant = t.tenant ORDER BY coalesce(l.tenant_last, l.last) DESC LIMIT 1), 0) AS last
+  FROM (SELECT DISTINCT tenant FROM o) t
 )
-INSERT INTO recourse.event_log (last, tenant, case_ids, seqs)
-SELECT before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id), o.tenant, o.case_ids, o.seqs FROM o, before
+INSERT INTO recourse.event_log (last, tenant_last, tenant, case_ids, seqs)
+SELECT before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id), own.last + sum(cardinality(o.seqs)) OVER (PARTITION BY o.tenant ORDER BY o.id),
+  o.tenant, o.case_ids, o.seqs FROM before, o JOIN own ON own.tenant = o.tenant
 RETURNING tenant`
 
 // Step takes the lock if it is free, and as the holder numbers what is committed,
