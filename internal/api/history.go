@@ -10,14 +10,16 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-type historyPage struct {
+// HistoryPage says which entries are asked for. It is exported so that it can be embedded: huma
+// passes over what is not.
+type HistoryPage struct {
 	After int64 `query:"after" minimum:"0" default:"0" doc:"Begin after this sequence number"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type brakeHistoryInput struct {
 	Target string `path:"target" minLength:"1" maxLength:"64" example:"escrow"`
-	historyPage
+	HistoryPage
 }
 
 type historyOutput struct {
@@ -38,7 +40,7 @@ func (a *API) historyOperations(h huma.API) {
 	} {
 		register(a, h, operation{
 			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "The first one first.",
-		}, func(ctx context.Context, c Caller, in *historyPage) (*historyOutput, error) {
+		}, func(ctx context.Context, c Caller, in *HistoryPage) (*historyOutput, error) {
 			return entries(a.service.History(ctx, c.Tenant, r.of, in.After, in.Limit))
 		})
 	}
