@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write openapi.json anew")
+var rewrite = flag.Bool("rewrite", false, "write openapi.json and access.md anew")
 
 func TestTheDescriptionIsTheOneThatIsCommitted(t *testing.T) {
 	t.Parallel()
