@@ -77,4 +77,4 @@ var evidence = []Guard{
 }
 
 // Guards is the table.
-var Guards = slices.Concat(journal, engine, money, people, escrow, evidence)
+var Guards = slices.Concat(journal, engine, money, people, escrow, evidence, door)
