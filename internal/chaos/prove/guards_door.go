@@ -15,7 +15,7 @@ var door = []Guard{
 	{
 		Name:  "a database is for demonstrations or for money",
 		Edits: []Edit{{"postadjudication/conditions.go", "case c.Executor == nil || c.Demonstration == of.Demonstration:", "case c.Executor != nil || !of.Demonstration:"}},
-		By:    Catch{Package: "./postadjudication", Test: "TestARealExecutorIsNotRunOnADemonstration"},
+		By:    Catch{Package: "./internal/app", Test: "TestADatabaseIsForDemonstrationsOrForMoneyForEver"},
 	},
 	{
 		Name:  "a key that has ended opens nothing",
