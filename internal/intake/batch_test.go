@@ -87,6 +87,7 @@ func TestABatchThatIsNoneIsRefused(t *testing.T) {
 		"": true, "{": true, "nul": true, `{"list":[`: true, `{"list":[1`: true, `{"list":[1}`: true, `{"list":[1,]}`: true, `{"list":[1]`: true, `{"list":[1]]`: true, `{"list" [1]}`: true,
 		"[]": false, "7": false, "{}": false, `{"list":{}}`: false, `{"list":[]}`: false, `{"List":[1]}`: false, `{"more":1,"list":[1]}`: false, `{"list":[1],"list":[2]}`: false,
 		`{"list":[1],"more":1}`: false, `{"list":[1]}{}`: false, `{"list":null}`: false,
+		`{"list":[1,2,3,4,5]}`: false, `{"list":["` + strings.Repeat("x", 100) + `"]}`: false,
 	} {
 		_, err := intake.Batch(strings.NewReader(in), "list", 4, 100)
 		var refused *intake.BatchError

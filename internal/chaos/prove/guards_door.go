@@ -55,7 +55,12 @@ var door = []Guard{
 	{
 		Name:  "a batch has no more items than it may",
 		Edits: []Edit{{"internal/intake/batch.go", "		if len(out) == items {", "		if len(out) == items && false {"}},
-		By:    Catch{Package: "./internal/api", Test: "TestABatchIsReadItemByItem"},
+		By:    Catch{Package: "./internal/intake", Test: "TestABatchThatIsNoneIsRefused"},
+	},
+	{
+		Name:  "an item of a batch is no longer than it may",
+		Edits: []Edit{{"internal/intake/batch.go", "errors.Is(err, errBound) || err == nil && len(text) > length {", "errors.Is(err, errBound) {"}},
+		By:    Catch{Package: "./internal/intake", Test: "TestABatchThatIsNoneIsRefused"},
 	},
 	{
 		Name:  "a key has its share of the streams",
