@@ -31,8 +31,8 @@ const (
 )
 
 // table says who may do what; what is not in it is refused. Whoever submits can't
-// fork, and reads what it has the id of, not all that the tenant has; whoever plans for many letters can't let the plan run, and whoever makes keys
-// moves no money.
+// fork, and reads what it has the id of, not all that the tenant has; whoever plans
+// for many letters can't let the plan run, and whoever makes keys moves no money.
 var table = map[Action][]Role{
 	Submit:    {Submitter},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
