@@ -65,7 +65,7 @@ var door = []Guard{
 	{
 		Name:  "a key has its share of the streams",
 		Edits: []Edit{{"internal/api/share.go", "	case s.key > 0 && c.Key", "	case s.key < 0 && c.Key"}},
-		By:    Catch{Package: "./internal/api", Test: "TestStreamsAreSharedAmongKeysAndTenants"},
+		By:    Catch{Package: "./internal/api", Test: "TestSharesAreDividedAmongKeysAndTenants"},
 	},
 	{
 		Name:  "keys that are not there are looked up no oftener than an address may",
