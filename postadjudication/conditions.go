@@ -63,6 +63,9 @@ func (c *Config) openJournal(ctx context.Context) (*postgres.Journal, postgres.I
 			err = journal.Guarded(ctx)
 		}
 	}
+	if err == nil && c.Executor != nil && !c.Unguarded {
+		err = journal.Granted(ctx)
+	}
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.Unguarded {
 		installed, err = journal.Install(ctx, c.Demonstration)
 	}

@@ -338,3 +338,20 @@ func (s *Service) now() time.Time { return s.manager.Now() }
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
 	return postgres.Migrate(ctx, databaseURL)
 }
+
+// Migration is Migrate where more is to be said: which role processes connect as. That one owns
+// nothing, and is granted what they need. Run refuses one with ErrAppRole that could do more.
+type Migration = postgres.Migration
+
+// Migrated is what a Migration came to.
+type Migrated = postgres.Migrated
+
+// ErrAppRole means that a role can't be the one that processes connect as: it is not there, is a
+// superuser, makes roles, owns the schema, or is a member of one that does.
+var ErrAppRole = postgres.ErrAppRole
+
+// DatabaseRole is the role that a process connects to the database as.
+type DatabaseRole = postgres.Role
+
+// DatabaseRole reads what the role may do that this service connects as.
+func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) { return s.journal.Role(ctx) }

@@ -17,6 +17,7 @@ import (
 // The environment variables that say where the servers are.
 const (
 	DatabaseVariable      = "RECOURSE_DATABASE_URL"
+	OwnerVariable         = "RECOURSE_OWNER_DATABASE_URL" // of what makes databases and schemas; where it is empty, DatabaseVariable
 	RedisVariable         = "RECOURSE_REDIS_URL"
 	EscrowVariable        = "RECOURSE_ESCROW_URL"
 	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"

@@ -17,6 +17,7 @@ to a person's desk, and never loses it in between.
 
 ` + demoLine + `Servers are named in the environment or by flags:
   RECOURSE_DATABASE_URL           postgres://user@host:5432/name?sslmode=verify-full
+  RECOURSE_OWNER_DATABASE_URL     of migrate and demo: the same, as the role that owns the schema or is to
   RECOURSE_REDIS_URL              rediss://host:6379/0
   RECOURSE_ESCROW_URL             https base URL of the escrow service
   RECOURSE_ESCROW_AUTHORIZATION   sent to it as the header Authorization; with _NAME, in capitals, to the target NAME

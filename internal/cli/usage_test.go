@@ -99,6 +99,9 @@ func TestAMissingSchemaExitsFourAndMigrateCuresIt(t *testing.T) {
 	for _, args := range []string{"status x --tenant t", "submit -", "receipts verify --all-tenants", "serve --embedded --listen 127.0.0.1:0"} {
 		p.Run("", strings.Fields(args)...).Wants(t, args, 4, "recourse migrate")
 	}
+	p.Run("", "migrate", "--app-role", "").Wants(t, "no role", 2, "--no-app-role")
+	p.Run("", "migrate", "--app-role", "r", "--no-app-role").Wants(t, "a role and none", 2, "--no-app-role")
+	p.Run("", "migrate", "--app-role", "nobody at all").Wants(t, "a role that is not there", 1, `CREATE ROLE "nobody at all" LOGIN PASSWORD`)
 	first := p.Run("", "migrate", "--json")
 	first.Wants(t, "migrate", 0, "")
 	if v := first.Object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {

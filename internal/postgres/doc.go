@@ -53,6 +53,18 @@
 // is written once (bulkitems.go), and where the plan stands moves with its receipt
 // (bulkmove.go).
 //
+// # Roles
+//
+// The owner of the schema migrates it, and could turn the triggers off. All others connect as
+// the app role (approle.go). The database administrator makes it, with a password of their
+// choice; a Migration that names it grants it what processes need, and the database remembers
+// it, so that every later migration grants it what is new and takes back what is too much. It
+// has SELECT, INSERT, UPDATE and DELETE on a table but for what a guard refuses altogether
+// (of receipts and event_log SELECT and INSERT are left), SELECT on what only migrations write,
+// and USAGE on sequences. It needs no EXECUTE: all functions are those of triggers. A role is
+// refused that owns the database or something in the schema, is a superuser, makes roles, or is
+// a member of such a one. A process that executes and lacks a privilege does not start.
+//
 // # House
 //
 // May import background, settlement, receipts, retrypolicy, internal/failpoint,

@@ -21,41 +21,87 @@ var ErrSchema = errors.New("schema")
 
 const versionTable = "recourse.schema_version"
 
-// Migrate brings the schema up to this program's version, one migration a
-// transaction, under a lock that keeps other migrating processes out. It gives
-// the version before and after. A schema that is newer than the program is
-// refused with ErrSchema. Of a current schema it puts the triggers in force again that a
-// restore left off.
+// Migration brings the schema of a database up to this program's version.
+type Migration struct {
+	DatabaseURL string // of the role that owns the schema, or is to
+	AppRole     string // granted what processes need, now and by every later migration; empty: the one before
+	NoAppRole   bool   // takes back what was granted, and grants nobody anything any more
+}
+
+// Migrated is what a migration came to.
+type Migrated struct {
+	From, To int64  // versions
+	AppRole  string // the role that processes connect as; empty when none is known
+}
+
+// Migrate runs a Migration of which nothing is said but the database.
 func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error) {
-	db, err := pool(databaseURL, connections{purpose: "migrate", most: 3})
+	done, err := Migration{DatabaseURL: databaseURL}.Run(ctx)
+	return done.From, done.To, err
+}
+
+// Run brings the schema up to this program's version, one migration a transaction, under a
+// lock that keeps other migrating processes out. A schema that is newer than the program is
+// refused with ErrSchema, and a role that processes must not connect as with ErrAppRole, before
+// anything is changed. Of a current schema it puts the triggers in force again that a restore
+// left off, and the grants of the role.
+func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
+	db, err := pool(m.DatabaseURL, connections{purpose: "migrate", most: 3})
 	if err != nil {
-		return 0, 0, err
+		return done, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if err := db.PingContext(ctx); err != nil {
-		return 0, 0, unavailable(err)
+		return done, unavailable(err)
 	}
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil && sqlState(err) != "23505" {
-		return 0, 0, unavailable(err)
+		return done, unavailable(err)
+	}
+	if err := m.checkAppRole(ctx, db); err != nil {
+		return done, err
 	}
 	p, err := provider(db)
 	if err != nil {
-		return 0, 0, err
+		return done, err
 	}
-	from, to, err = p.GetVersions(ctx)
+	done.From, done.To, err = p.GetVersions(ctx)
 	if err != nil {
-		return from, to, unavailable(err)
+		return done, unavailable(err)
 	}
-	if from > to {
-		return from, to, newerSchema(from, to)
+	if done.From > done.To {
+		return done, newerSchema(done.From, done.To)
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return from, to, unavailable(err)
+		return done, unavailable(err)
 	}
 	if err := guardAll(ctx, db); err != nil {
-		return from, to, unavailable(err)
+		return done, unavailable(err)
 	}
-	return from, to, nil
+	done.AppRole, err = m.grant(ctx, db)
+	return done, err
+}
+
+// checkAppRole is nil when there is no role to grant anything, or it may be granted it.
+func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
+	was, err := appRole(ctx, db)
+	if err != nil {
+		return unavailable(err)
+	}
+	if role := m.chosen(was); role != "" {
+		return mayBeAppRole(ctx, db, role)
+	}
+	return nil
+}
+
+// chosen is the role that processes are to connect as, of a database that remembers one.
+func (m Migration) chosen(was string) string {
+	switch {
+	case m.NoAppRole:
+		return ""
+	case m.AppRole != "":
+		return m.AppRole
+	}
+	return was
 }
 
 func provider(db *sql.DB) (*goose.Provider, error) {
@@ -82,6 +128,8 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	switch sqlState(err) {
 	case "42P01", "3F000":
 		return fmt.Errorf("%w: the database has no Recourse schema; run: recourse migrate", ErrSchema)
+	case "42501":
+		return fmt.Errorf("%w: the role that connects may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
 	}
 	if err != nil {
 		return unavailable(err)

@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, readable(ctx, service), served(ctx, service), called(ctx, service), onePerson(ctx, service), accessKeys(ctx, service)}
+	checks := []Check{fine(name, "the one this program needs"), fine(server, "takes writes, and each connection is a session of its own"), triggers, appRole(ctx, service), readable(ctx, service), served(ctx, service), called(ctx, service), onePerson(ctx, service), accessKeys(ctx, service)}
 	if redis != nil {
 		checks = append(checks, own(ctx, service))
 	}

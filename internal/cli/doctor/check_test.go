@@ -2,14 +2,20 @@ package doctor_test
 
 import (
 	"context"
+	"database/sql"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/lib/pq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/internal/cli/doctor"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
@@ -72,6 +78,57 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 	if !doctor.Healthy([]doctor.Check{{Verdict: doctor.Fine}, {Verdict: doctor.Hint}}) {
 		t.Error("a hint made it sick")
 	}
+}
+
+// A process that connects as the owner could turn off what keeps evidence as it is.
+func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
+	t.Parallel()
+	owner := testkit.Migrated(t)
+	db, err := sql.Open("postgres", owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	role := "role_" + uuid.NewString()[:13]
+	quoted := pq.QuoteIdentifier(role)
+	exec(`CREATE ROLE ` + quoted + ` LOGIN PASSWORD 'secret'`)
+	defer exec(`DROP OWNED BY ` + quoted + `; DROP ROLE ` + quoted)
+	u, err := url.Parse(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "secret")
+	examine := func(databaseURL string) doctor.Check {
+		return find(t, doctor.Examine(t.Context(), databaseURL, nil), "database role")
+	}
+	if c := examine(owner); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "is a superuser") || !strings.Contains(c.Cure, "recourse migrate --app-role NAME") {
+		t.Errorf("the owner: %+v", c)
+	}
+	exec(`GRANT USAGE ON SCHEMA recourse TO ` + quoted + `; GRANT SELECT ON ALL TABLES IN SCHEMA recourse TO ` + quoted)
+	if c := examine(u.String()); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "may read only") {
+		t.Errorf("who only reads: %+v", c)
+	}
+	if _, err := (postadjudication.Migration{DatabaseURL: owner, AppRole: role}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := examine(u.String()); c.Verdict != doctor.Fine || c.Cure != "" {
+		t.Errorf("the role of the application: %+v", c)
+	}
+	exec(`GRANT TRUNCATE ON recourse.receipts TO ` + quoted)
+	if c := examine(u.String()); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Cure, "--app-role "+role) {
+		t.Errorf("who may do more: %+v", c)
+	}
+	exec(`ALTER TABLE recourse.receipts OWNER TO ` + quoted)
+	if c := examine(u.String()); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "owns the database, or what is in the schema") {
+		t.Errorf("who owns a table: %+v", c)
+	}
+	exec(`ALTER TABLE recourse.receipts OWNER TO CURRENT_USER`)
 }
 
 func TestServersThatAreAwayAreOneCheckEach(t *testing.T) {

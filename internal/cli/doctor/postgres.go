@@ -104,10 +104,12 @@ func (p patient) replication() Check {
 	if names == "" {
 		return hint(name, "not synchronous: the promises hold on this one server, and a failover to a standby may lose what was committed last, findings and payments included", "set synchronous_standby_names, or compare with the escrow service after a failover")
 	}
-	standbys, err := p.ask(`SELECT count(*)::text FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')`)
+	standbys, err := p.ask(`SELECT CASE WHEN bool_or(sync_state IS NULL) THEN '' ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::text END FROM pg_stat_replication`)
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "check the server's log")
+	case standbys == "":
+		return hint(name, "synchronous, and this role is not shown which standbys are there", "GRANT pg_read_all_stats to the role, or ask as another one")
 	case standbys == "0":
 		return hint(name, "synchronous, and no standby is there: each commit waits for one", "start the standby that synchronous_standby_names names")
 	}

@@ -1,0 +1,213 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// makeRole makes a role of the server that lives as long as the test. Its name has to be quoted.
+func makeRole(t *testing.T, db *sql.DB, attributes string) string {
+	t.Helper()
+	name := `an "odd" Role'` + uuid.NewString()[:13]
+	if _, err := db.Exec(`CREATE ROLE ` + pq.QuoteIdentifier(name) + ` LOGIN PASSWORD 'secret' ` + attributes); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := db.Exec(`DROP OWNED BY ` + pq.QuoteIdentifier(name) + `; DROP ROLE ` + pq.QuoteIdentifier(name)); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// as is a URL for a role that makeRole made.
+func as(t *testing.T, databaseURL, role string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "secret")
+	return u.String()
+}
+
+func migrateFor(t *testing.T, m postgres.Migration) postgres.Migrated {
+	t.Helper()
+	done, err := m.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func roleOf(t *testing.T, j *postgres.Journal) postgres.Role {
+	t.Helper()
+	r, err := j.Role(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
+	t.Parallel()
+	ctx, owner := context.Background(), testkit.Database(t)
+	role := makeRole(t, database(t, owner), "")
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 42 || done.AppRole != role {
+		t.Errorf("%+v", done)
+	}
+	own := as(t, owner, role)
+	j := open(t, own)
+	if err := errors.Join(j.Granted(ctx), j.Guarded(ctx)); err != nil {
+		t.Error(err)
+	}
+	if r := roleOf(t, j); r.Name != role || r.AppRole != role || r.Power != "" || len(r.Missing)+len(r.Excess) > 0 {
+		t.Errorf("%+v", r)
+	}
+	s, err := j.Submit(ctx, settlementOf("esc_1", "txr_1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := move(receipts.AttemptStarted, s.Run)
+	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, decide(claim)); err != nil || after.Run.State != background.Running {
+		t.Errorf("%+v, %v", after, err)
+	}
+	db := database(t, own)
+	for _, statement := range []string{
+		`UPDATE recourse.receipts SET body = 'x'`, `DELETE FROM recourse.receipts`, `TRUNCATE recourse.receipts`, `UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`,
+		`DELETE FROM recourse.runs`, `DELETE FROM recourse.cases`, `DELETE FROM recourse.escrows`, `DELETE FROM recourse.operations`, `UPDATE recourse.operations SET request = 'x'`,
+		`INSERT INTO recourse.app_roles (name) VALUES ('eve')`, `INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (9999, true)`,
+		`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `DROP TRIGGER append_only ON recourse.receipts`, `CREATE TRIGGER t BEFORE INSERT ON recourse.receipts FOR EACH STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()`,
+		`CREATE OR REPLACE FUNCTION recourse.refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`, `DROP TABLE recourse.outbox`, `CREATE TABLE recourse.mine ()`, `DROP SCHEMA recourse CASCADE`,
+		`SET session_replication_role = replica`, `CREATE DATABASE mine`, `CREATE ROLE eve`,
+	} {
+		_, err := db.Exec(statement)
+		var refused *pq.Error
+		if !errors.As(err, &refused) || refused.Code != "42501" || strings.HasPrefix(refused.Message, "recourse: ") {
+			t.Errorf("%s: %v, want to have no permission", statement, err)
+		}
+	}
+}
+
+// What a later program adds is granted as well, and what somebody granted or took away by hand
+// is again as it was.
+func TestEveryMigrationGrantsAgain(t *testing.T) {
+	t.Parallel()
+	ctx, owner := context.Background(), testkit.Migrated(t)
+	db := database(t, owner)
+	role := makeRole(t, db, "")
+	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role})
+	j := open(t, as(t, owner, role))
+	for _, statement := range []string{
+		`CREATE TABLE recourse.later (n bigint GENERATED ALWAYS AS IDENTITY)`, `REVOKE INSERT ON recourse.runs FROM ` + pq.QuoteIdentifier(role),
+		`GRANT TRIGGER, DELETE ON recourse.receipts TO ` + pq.QuoteIdentifier(role), `GRANT CREATE ON SCHEMA recourse TO ` + pq.QuoteIdentifier(role),
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := roleOf(t, j)
+	if !slices.Equal(r.Excess, []string{"CREATE on the schema", "DELETE on receipts", "TRIGGER on receipts"}) {
+		t.Errorf("excess: %v", r.Excess)
+	}
+	if missing := []string{"USAGE on later_n_seq", "DELETE on later", "INSERT on later", "SELECT on later", "UPDATE on later", "INSERT on runs"}; !slices.Equal(r.Missing, missing) {
+		t.Errorf("missing: %v", r.Missing)
+	}
+	if err := j.Granted(ctx); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "and 1 more; run: recourse migrate --app-role "+role) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner}); done.AppRole != role {
+		t.Errorf("%+v", done)
+	}
+	if r := roleOf(t, j); len(r.Missing)+len(r.Excess) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
+	t.Parallel()
+	owner := testkit.Migrated(t)
+	db := database(t, owner)
+	first, second := makeRole(t, db, ""), makeRole(t, db, "")
+	granted := func(role string) (n int) {
+		t.Helper()
+		if err := db.QueryRow(`SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(ARRAY['SELECT', 'INSERT']) p WHERE n.nspname = 'recourse' AND c.relkind = 'r' AND has_table_privilege($1, c.oid, p)`, role).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
+	all := granted(first)
+	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second})
+	if all == 0 || granted(first) != 0 || granted(second) != all {
+		t.Errorf("%d, then %d and %d", all, granted(first), granted(second))
+	}
+	for _, m := range []postgres.Migration{{NoAppRole: true}, {}} {
+		m.DatabaseURL = owner
+		if done := migrateFor(t, m); done.AppRole != "" || granted(second) != 0 {
+			t.Errorf("%+v, and %d privileges", done, granted(second))
+		}
+	}
+	if _, err := postgres.Open(context.Background(), as(t, owner, second)); !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), "recourse migrate --app-role") {
+		t.Errorf("a role that was granted nothing: %v", err)
+	}
+}
+
+// Who could turn the triggers off is no app role, and what is there stays as it is.
+func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, owner := context.Background(), testkit.Migrated(t)
+	db := database(t, owner)
+	ours, super, maker, member, table, empty := makeRole(t, db, ""), makeRole(t, db, "SUPERUSER"), makeRole(t, db, "CREATEROLE"), makeRole(t, db, ""), makeRole(t, db, ""), testkit.Database(t)
+	for _, statement := range []string{
+		`GRANT ` + pq.QuoteIdentifier(super) + ` TO ` + pq.QuoteIdentifier(member),
+		`CREATE TABLE recourse.theirs (); ALTER TABLE recourse.theirs OWNER TO ` + pq.QuoteIdentifier(table),
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: ours})
+	for role, words := range map[string]string{
+		super: "is a superuser", maker: "may make roles", member: "is a member of " + super, table: "owns the database, or what is in the schema", "nobody at all": `CREATE ROLE "nobody at all" LOGIN PASSWORD`,
+	} {
+		for _, at := range []string{owner, empty} {
+			if at == empty && role == table {
+				continue // it owns nothing there
+			}
+			_, err := postgres.Migration{DatabaseURL: at, AppRole: role}.Run(ctx)
+			if !errors.Is(err, postgres.ErrAppRole) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v, want %q", role, err, words)
+			}
+		}
+	}
+	if r := roleOf(t, open(t, as(t, owner, ours))); r.AppRole != ours || len(r.Missing) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := postgres.Open(ctx, empty); !errors.Is(err, postgres.ErrSchema) {
+		t.Errorf("something was migrated: %v", err)
+	}
+	if r := roleOf(t, open(t, as(t, owner, super))); r.Power != "is a superuser" || len(r.Missing) > 0 {
+		t.Errorf("%+v", r)
+	}
+
+	if _, err := db.Exec(`ALTER ROLE ` + pq.QuoteIdentifier(ours) + ` SUPERUSER`); err != nil { // later
+		t.Fatal(err)
+	}
+	if _, _, err := postgres.Migrate(ctx, owner); !errors.Is(err, postgres.ErrAppRole) {
+		t.Errorf("the role became a superuser: %v", err)
+	}
+}
