@@ -103,6 +103,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.dir.Close())
 	}
+	if err := s.makeAppRole(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
 	return s, nil
 }
 
@@ -112,8 +115,12 @@ func (s *Server) URL(database string) string {
 }
 
 func (s *Server) databaseURL(port int, database string) string {
+	return s.userURL(port, database, url.UserPassword(superuser, s.password))
+}
+
+func (s *Server) userURL(port int, database string, user *url.Userinfo) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Scheme: "postgres", User: user, Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		Path: "/" + database, RawQuery: "sslmode=disable",
 	}
 	return u.String()

@@ -209,6 +209,30 @@ func TestNobodyGetsInWithoutItsPassword(t *testing.T) {
 	}
 }
 
+// The role is that of a kept directory after each start, and gives no way to more.
+func TestTheAppRoleConnectsAndOwnsNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(reachableDir(t), "pg")
+	first := start(t, Options{Dir: dir})
+	if strings.Contains(first.AppURL("postgres"), first.password) {
+		t.Error("it has the superuser's password")
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("postgres", start(t, Options{Dir: dir}).AppURL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var name string
+	var more bool
+	const ask = `select rolname, rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls or exists (select from pg_auth_members m where m.member = r.oid) from pg_roles r where rolname = current_user`
+	if err := db.QueryRowContext(t.Context(), ask).Scan(&name, &more); err != nil || name != AppRole || more {
+		t.Errorf("%s, more %t: %v", name, more, err)
+	}
+}
+
 func TestAKeptClusterWithoutItsPasswordSaysSo(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(reachableDir(t), "pg")
