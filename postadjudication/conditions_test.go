@@ -62,7 +62,7 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	if st := r.status(s.Run); st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 0 {
 		t.Errorf("%+v after %d calls", st, r.escrow.totalCalls())
 	}
-	if _, _, err := Migrate(context.Background(), r.url); err != nil {
+	if _, _, err := Migrate(context.Background(), testkit.Owner(t, r.url)); err != nil {
 		t.Fatal(err)
 	}
 	r.atRest()
@@ -140,10 +140,10 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	url := server.URL("postgres")
-	if _, _, err := Migrate(ctx, url); err != nil {
+	if _, err := (Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
+	url := server.AppURL("postgres")
 	_, redis := testkit.Redis(t)
 	r := joinRig(t, url, redis, newEscrow())
 	r.escrow.lookup = func(Call) Answer { return noAnswer() }
@@ -165,7 +165,7 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop() })
-	config := Config{DatabaseURL: server.URL("postgres"), Redis: redis, Executor: r.escrow}
+	config := Config{DatabaseURL: server.AppURL("postgres"), Redis: redis, Executor: r.escrow}
 	if s, err := Open(ctx, config); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "standby") {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -186,7 +186,7 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 	if _, err := promoted.Exec(`SELECT pg_promote()`); err != nil {
 		t.Fatal(err)
 	}
-	joined := joinRig(t, server.URL("postgres"), redis, r.escrow)
+	joined := joinRig(t, server.AppURL("postgres"), redis, r.escrow)
 	joined.work()
 	joined.untilTrue("the failover is told, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
 	over := joined.Failover()
@@ -200,7 +200,7 @@ func TestAStandbyIsRefusedAndAFailoverIsTold(t *testing.T) {
 
 func database(t *testing.T, url string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("postgres", url)
+	db, err := sql.Open("postgres", testkit.Owner(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}

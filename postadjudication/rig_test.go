@@ -53,7 +53,7 @@ func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscr
 	if r.Service, err = Open(context.Background(), c); err != nil {
 		t.Fatal(err)
 	}
-	if r.db, err = sql.Open("postgres", url); err != nil {
+	if r.db, err = sql.Open("postgres", testkit.Owner(t, url)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -4,8 +4,12 @@
 //
 // It starts both servers on free ports of loopback, with their files in temporary directories, and gives the command
 //
-//	RECOURSE_DATABASE_URL   the empty database "recourse"
-//	RECOURSE_REDIS_URL      database 0
+//	RECOURSE_DATABASE_URL         the empty database "recourse", for the role recourse_app, which owns nothing
+//	RECOURSE_OWNER_DATABASE_URL   the same, for the superuser, who makes databases and schemas
+//	RECOURSE_REDIS_URL            database 0
+//
+// So the command has what a process in production has, and beside it what only a migration, a demonstration and
+// tests need. The role is granted nothing yet: recourse migrate --app-role recourse_app does that.
 //
 // What is missing it installs, where it may: root on a Linux with apt-get. What is found is never changed, and no server on a
 // standard port is touched or started. The command has the sandbox's input and outputs and gets its SIGINT, SIGTERM

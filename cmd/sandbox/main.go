@@ -24,7 +24,7 @@ const (
 )
 
 const usage = `usage: sandbox [-durable=false] COMMAND [ARGUMENT...]
-Runs COMMAND with RECOURSE_DATABASE_URL and RECOURSE_REDIS_URL naming a private Postgres and Redis.
+Runs COMMAND with RECOURSE_DATABASE_URL, RECOURSE_OWNER_DATABASE_URL and RECOURSE_REDIS_URL naming a private Postgres and Redis.
 `
 
 func main() {

@@ -158,19 +158,28 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-const printURLs = `echo $RECOURSE_DATABASE_URL; echo $RECOURSE_REDIS_URL; `
+const printURLs = `echo $RECOURSE_DATABASE_URL; echo $RECOURSE_OWNER_DATABASE_URL; echo $RECOURSE_REDIS_URL; `
 
 // connect connects to both servers and returns redis-server's process id.
-func connect(t *testing.T, databaseURL, redisURL string) (redisPID int) {
+func connect(t *testing.T, databaseURL, ownerURL, redisURL string) (redisPID int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var name, fsync, limit string
-	const ask = `select current_database(), current_setting('fsync'), current_setting('max_connections')`
-	if err := errors.Join(db.QueryRowContext(t.Context(), ask).Scan(&name, &fsync, &limit), db.Close()); err != nil {
+	var name, role, fsync, limit string
+	const ask = `select current_database(), current_user, current_setting('fsync'), current_setting('max_connections')`
+	if err := errors.Join(db.QueryRowContext(t.Context(), ask).Scan(&name, &role, &fsync, &limit), db.Close()); err != nil {
 		t.Fatal(err)
+	}
+	owner, err := sql.Open("postgres", ownerURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var may, owns bool
+	const power = `select (select rolsuper or rolcreatedb from pg_roles where rolname = $1), rolsuper from pg_roles where rolname = current_user`
+	if err := errors.Join(owner.QueryRowContext(t.Context(), power, role).Scan(&may, &owns), owner.Close()); err != nil || may || !owns {
+		t.Errorf("%s has power: %t, the owner: %t, %v", role, may, owns, err)
 	}
 	if name != "recourse" || fsync != "on" || limit != "300" {
 		t.Errorf("database %s, fsync %s, max_connections %s", name, fsync, limit)
@@ -194,12 +203,12 @@ func TestCommandGetsServersThatAnswer(t *testing.T) {
 	if _, err := io.WriteString(s.input, "a line\n"); err != nil {
 		t.Fatal(err)
 	}
-	databaseURL, redisURL := s.line(), s.line()
+	databaseURL, ownerURL, redisURL := s.line(), s.line(), s.line()
 	if got := s.line(); got != "a line" {
 		t.Errorf("read %q", got)
 	}
 	left := number(t, s.line())
-	connect(t, databaseURL, redisURL)
+	connect(t, databaseURL, ownerURL, redisURL)
 	if _, err := io.WriteString(s.input, "go on\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +225,8 @@ func TestKilledSandboxLeavesNoProcessAndTheNextSweeps(t *testing.T) {
 	t.Parallel()
 	dir := place(t)
 	s := sandbox(t, dir, "sh", "-c", printURLs+`echo $$; sleep 1000 & echo $!; wait`)
-	databaseURL, redisURL := s.line(), s.line()
-	pids := map[string]int{"redis": connect(t, databaseURL, redisURL), "command": number(t, s.line()), "its child": number(t, s.line())}
+	databaseURL, ownerURL, redisURL := s.line(), s.line(), s.line()
+	pids := map[string]int{"redis": connect(t, databaseURL, ownerURL, redisURL), "command": number(t, s.line()), "its child": number(t, s.line())}
 	files, err := filepath.Glob(filepath.Join(dir, "recourse-pg-*/data/postmaster.pid"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("postmaster.pid: %v, %v", files, err)

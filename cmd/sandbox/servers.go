@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	_ "github.com/lib/pq" // the driver that creates the database
@@ -21,6 +23,7 @@ const (
 	connections = 300
 
 	databaseVariable = "RECOURSE_DATABASE_URL"
+	ownerVariable    = "RECOURSE_OWNER_DATABASE_URL"
 	redisVariable    = "RECOURSE_REDIS_URL"
 )
 
@@ -72,13 +75,16 @@ func (s *servers) stop() error {
 	return errors.Join(postgres, redis)
 }
 
-// environment is env with the two variables, in place of any that were there.
+// environment is env with the variables, in place of any that were there.
 func (s *servers) environment(env []string) []string {
-	var out []string
-	for _, pair := range env {
-		if !strings.HasPrefix(pair, databaseVariable+"=") && !strings.HasPrefix(pair, redisVariable+"=") {
-			out = append(out, pair)
-		}
+	given := map[string]string{databaseVariable: s.postgres.AppURL(database), ownerVariable: s.postgres.URL(database), redisVariable: s.redis.URL()}
+	out := slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, ours := given[name]
+		return ours
+	})
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		out = append(out, name+"="+given[name])
 	}
-	return append(out, databaseVariable+"="+s.postgres.URL(database), redisVariable+"="+s.redis.URL())
+	return out
 }

@@ -59,7 +59,7 @@ func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 		t.Fatal(err)
 	}
 	var err error
-	if r.db, err = sql.Open("postgres", o.DatabaseURL); err != nil {
+	if r.db, err = sql.Open("postgres", testkit.Owner(t, o.DatabaseURL)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

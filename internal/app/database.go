@@ -49,6 +49,22 @@ func FreshDatabase(ctx context.Context, serverURL, prefix string) (databaseURL s
 	}, nil
 }
 
+// OtherDatabase returns a URL with the database of another one in the place of its own, and the
+// role that it names.
+func OtherDatabase(serverURL, databaseURL string) (other, role string, err error) {
+	normal, err := pgurl.Normalize(serverURL)
+	if err != nil {
+		return "", "", wrong("%w", err)
+	}
+	u, errServer := url.Parse(normal)
+	of, errDatabase := url.Parse(databaseURL)
+	if errServer != nil || errDatabase != nil {
+		return "", "", wrong("%w", pgurl.ErrUnreadable)
+	}
+	u.Path = of.Path
+	return u.String(), u.User.Username(), nil
+}
+
 func execute(ctx context.Context, databaseURL, statement string) error {
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {

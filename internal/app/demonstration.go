@@ -39,9 +39,8 @@ func (m *Main) startPostgres(ctx context.Context) (databaseURL string, err error
 		return "", fmt.Errorf("starting a private Postgres: %w", err)
 	}
 	m.closing(server.Stop)
-	databaseURL = server.URL("postgres")
-	_, _, err = postadjudication.Migrate(ctx, databaseURL)
-	return databaseURL, err
+	_, err = postadjudication.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}.Run(ctx)
+	return server.AppURL("postgres"), err
 }
 
 // startRedis starts a Redis within the process, until Close.

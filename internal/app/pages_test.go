@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -135,14 +136,11 @@ func TestReadinessTellsNoAddress(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	o, m := options(t), &app.Main{Log: zap.New(core)}
-	databaseURL, drop, err := app.FreshDatabase(t.Context(), o.DatabaseURL, "recourse_gone")
+	databaseURL, drop, err := app.FreshDatabase(t.Context(), testkit.Owner(t, o.DatabaseURL), "recourse_gone")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := postadjudication.Migrate(t.Context(), databaseURL); err != nil {
-		t.Fatal(err)
-	}
-	o.DatabaseURL, o.MetricsListen = databaseURL, "127.0.0.1:0"
+	o.DatabaseURL, o.MetricsListen = testkit.Migrate(t, databaseURL), "127.0.0.1:0"
 	start(t, o, m)
 	answers(t, m.URL+"/readyz", http.StatusOK, "ok")
 	if err := drop(); err != nil {

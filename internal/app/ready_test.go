@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 func TestAPausedQueueIsAHintAndNoFault(t *testing.T) {
@@ -70,7 +71,7 @@ func TestABreachIsShownAndNoFault(t *testing.T) {
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("postgres", o.DatabaseURL)
+	db, err := sql.Open("postgres", testkit.Owner(t, o.DatabaseURL))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 // compare asks the database for what each sample says.
 func compare(t *testing.T, databaseURL string, page map[string]float64) {
 	t.Helper()
-	db, err := sql.Open("postgres", databaseURL)
+	db, err := sql.Open("postgres", testkit.Owner(t, databaseURL))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func becomes(t *testing.T, m *app.Main, status int, reason, plain string) {
 
 func db(t *testing.T, url string) func(query string) {
 	t.Helper()
-	d, err := sql.Open("postgres", url)
+	d, err := sql.Open("postgres", testkit.Owner(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +160,10 @@ func TestWithoutPostgresItIsNotReadyUntilItIsBack(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	o := app.Options{DatabaseURL: server.URL("postgres"), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second}
+	o := app.Options{DatabaseURL: server.AppURL("postgres"), Embedded: true, Listen: "127.0.0.1:0", TimeLimit: time.Second}
 	redis, _ := testkit.Redis(t)
 	o.RedisURL = redis.URL()
-	if _, _, err := postadjudication.Migrate(t.Context(), o.DatabaseURL); err != nil {
+	if _, err := (postadjudication.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	settled := make(chan struct{}, 1)

@@ -79,7 +79,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.escrow.Close)
-	if s.db, err = sql.Open("postgres", s.url); err != nil {
+	if s.db, err = sql.Open("postgres", testkit.Owner(t, s.url)); err != nil {
 		t.Fatal(err)
 	}
 	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{

@@ -30,14 +30,15 @@ func demoCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Settle a file of adjudications before your eyes, with nothing to configure.
 
 The demonstration starts a private Postgres (or uses a database of its own on the
-server in RECOURSE_DATABASE_URL), a Redis within the process (or an empty logical
+server in RECOURSE_DATABASE_URL, which it makes and migrates as the role that
+RECOURSE_OWNER_DATABASE_URL names, where that is set), a Redis within the process (or an empty logical
 database on the one named), and an escrow service that keeps its own ledger and
 misbehaves: it refuses, hangs, drops answers, answers late, and panics. Then it
 hands over every line of the input, waits until every run is at rest, and holds
 what Recourse says against that ledger. Exit code 0 means that every invariant
 holds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := demo.Options{DatabaseURL: sh.Getenv(app.DatabaseVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(sh.Getenv), Progress: sh.Err}
+			o := demo.Options{DatabaseURL: sh.Getenv(app.DatabaseVariable), OwnerURL: sh.Getenv(app.OwnerVariable), RedisURL: redisURL, Insecure: app.InsecureFrom(sh.Getenv), Progress: sh.Err}
 			if o.RedisURL == "" {
 				o.RedisURL = sh.Getenv(app.RedisVariable)
 			}

@@ -30,7 +30,7 @@ func withPassword(t *testing.T, bare, of string) string {
 func TestTheFirstHourIsPlayedByTwo(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(string(testdata.Adjudications)), DatabaseURL: p.URL, Listen: "127.0.0.1:0"})
+	d, err := demo.Start(t.Context(), demo.Options{Input: strings.NewReader(string(testdata.Adjudications)), DatabaseURL: p.URL, OwnerURL: testkit.Owner(t, p.URL), Listen: "127.0.0.1:0"})
 	defer func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -61,7 +61,7 @@ func TestDoctorSaysWhichServerIsAway(t *testing.T) {
 
 func TestDemoSettlesAGivenFileAndAnswersInOneObject(t *testing.T) {
 	t.Parallel()
-	p := clitest.New(t, testkit.Database(t))
+	p := clitest.New(t, testkit.Migrated(t))
 	got := p.Run(clitest.Line+clitest.Another("txr_2")+"{}\n", "demo", "--input", "-", "--json")
 	got.Wants(t, "demo", 0, "")
 	v := got.Object(t)
@@ -77,7 +77,7 @@ func TestDemoSettlesAGivenFileAndAnswersInOneObject(t *testing.T) {
 
 func TestDemoServesItsPagesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
-	p := clitest.New(t, testkit.Database(t))
+	p := clitest.New(t, testkit.Migrated(t))
 	delete(p.Env, app.RedisVariable)
 	v, stop := p.Served("demo", "--serve", "--listen", "127.0.0.1:0", "--json")
 	if v["dead_lettered"].(float64) == 0 {

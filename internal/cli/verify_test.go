@@ -73,7 +73,7 @@ func TestANotedCaseThatIsGoneOrMovedIsABreak(t *testing.T) {
 	p.Run(clitest.Line+strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(clitest.Line), "submit", "-").Wants(t, "submit", 0, "")
 	heads := filepath.Join(t.TempDir(), "heads")
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).Wants(t, "save", 0, "")
-	db, err := sql.Open("postgres", p.URL)
+	db, err := sql.Open("postgres", testkit.Owner(t, p.URL))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,12 +36,7 @@ func makeRole(t *testing.T, db *sql.DB, attributes string) string {
 // as is a URL for a role that makeRole made.
 func as(t *testing.T, databaseURL, role string) string {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(role, "secret")
-	return u.String()
+	return testkit.As(t, databaseURL, url.UserPassword(role, "secret"))
 }
 
 func migrateFor(t *testing.T, m postgres.Migration) postgres.Migrated {
@@ -66,7 +61,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Database(t)
 	role := makeRole(t, database(t, owner), "")
-	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 42 || done.AppRole != role {
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 46 || done.AppRole != role {
 		t.Errorf("%+v", done)
 	}
 	own := as(t, owner, role)
@@ -106,7 +101,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 // is again as it was.
 func TestEveryMigrationGrantsAgain(t *testing.T) {
 	t.Parallel()
-	ctx, owner := context.Background(), testkit.Migrated(t)
+	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
 	db := database(t, owner)
 	role := makeRole(t, db, "")
 	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: role})
@@ -139,7 +134,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 
 func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 	t.Parallel()
-	owner := testkit.Migrated(t)
+	owner := testkit.Owner(t, testkit.Migrated(t))
 	db := database(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
 	granted := func(role string) (n int) {
@@ -169,7 +164,7 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 // Who could turn the triggers off is no app role, and what is there stays as it is.
 func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 	t.Parallel()
-	ctx, owner := context.Background(), testkit.Migrated(t)
+	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
 	db := database(t, owner)
 	ours, super, maker, member, table, empty := makeRole(t, db, ""), makeRole(t, db, "SUPERUSER"), makeRole(t, db, "CREATEROLE"), makeRole(t, db, ""), makeRole(t, db, ""), testkit.Database(t)
 	for _, statement := range []string{

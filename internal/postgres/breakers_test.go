@@ -258,10 +258,7 @@ func TestBrakesFromBeforeBecomeBreakers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := postgres.Migrate(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	found, err := open(t, url).TenantBreakers(ctx, "acme")
+	found, err := open(t, testkit.Migrate(t, url)).TenantBreakers(ctx, "acme")
 	if err != nil || len(found) != 4 {
 		t.Fatalf("%+v, %v", found, err)
 	}

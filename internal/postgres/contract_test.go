@@ -35,9 +35,10 @@ func open(t testing.TB, url string) *postgres.Journal {
 // session is the one that all claims of these tests are made under.
 var session = uuid.New()
 
+// database is the owner's hand beside the journal.
 func database(t testing.TB, url string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("postgres", url)
+	db, err := sql.Open("postgres", testkit.Owner(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestGuardsThatAreOffAreNoticedAndPutInForceAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	url := testkit.Migrated(t)
-	db := database(t, url)
+	owner, db := testkit.Owner(t, url), database(t, url)
 	for name, harm := range map[string]string{
 		"runs.never_changed":       `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`,
 		"receipts.append_only":     `ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`,
@@ -163,7 +163,7 @@ func TestGuardsThatAreOffAreNoticedAndPutInForceAgain(t *testing.T) {
 		if !errors.Is(err, postgres.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := postgres.Migrate(ctx, url); err != nil {
+		if _, _, err := postgres.Migrate(ctx, owner); err != nil {
 			t.Fatal(err)
 		}
 		if err := open(t, url).Guarded(ctx); err != nil {
@@ -178,11 +178,11 @@ func TestGuardsThatAreOffAreNoticedAndPutInForceAgain(t *testing.T) {
 func TestARestoredDatabaseIsGuarded(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	source := testkit.Migrated(t)
+	source := testkit.Owner(t, testkit.Migrated(t))
 	if _, err := open(t, source).Submit(ctx, settlementOf("esc_1", "txr_1")); err != nil {
 		t.Fatal(err)
 	}
-	whole, data := testkit.Database(t), testkit.Migrated(t)
+	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
 	inForce(t, database(t, whole))
 	if err := open(t, whole).Guarded(ctx); err != nil {

@@ -47,7 +47,7 @@ func TestASchemaThatIsMissingOlderOrNewerIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(url, "newer than this program")
-	if _, _, err := postgres.Migrate(ctx, url); !errors.Is(err, postgres.ErrSchema) {
+	if _, _, err := postgres.Migrate(ctx, testkit.Owner(t, url)); !errors.Is(err, postgres.ErrSchema) {
 		t.Errorf("migrating a newer schema: %v", err)
 	}
 	if _, err := db.Exec(`DELETE FROM recourse.schema_version WHERE version_id > 0`); err != nil {

@@ -200,11 +200,8 @@ func TestMovesSurviveARestartOfPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	url := server.URL("postgres")
-	if _, _, err := postgres.Migrate(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	j := open(t, url)
+	migrateFor(t, postgres.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole})
+	j := open(t, server.AppURL("postgres"))
 	cases := make([]postgres.Snapshot, 20)
 	for i := range cases {
 		cases[i] = submit(t, j)

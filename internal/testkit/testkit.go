@@ -2,6 +2,10 @@
 // private Postgres, a Redis per test. A missing server fails the test, with the
 // command that brings one; nothing is skipped.
 //
+// The product connects as a process in production does, as a role that owns nothing:
+// Migrated gives its URL. What migrates, tampers or looks behind the product's back asks
+// for that of the owner, by Owner.
+//
 // Used by tests only.
 package testkit
 
@@ -32,16 +36,21 @@ const admins = 4
 // server is the Postgres that the tests of this binary share: the sandbox's, or
 // one of the binary's own.
 var server = sync.OnceValues(func() (*host, error) {
-	h := &host{base: os.Getenv("RECOURSE_DATABASE_URL")}
-	if h.base == "" {
+	h := &host{base: os.Getenv("RECOURSE_OWNER_DATABASE_URL")}
+	app := os.Getenv("RECOURSE_DATABASE_URL")
+	if h.base == "" || app == "" {
 		s, err := localpg.Start(context.Background(), localpg.Options{})
 		if err != nil {
 			return nil, err
 		}
-		h.own, h.base = s, s.URL("postgres")
+		h.own, h.base, app = s, s.URL("postgres"), s.AppURL("postgres")
 	}
 	running = h
-	var err error
+	u, err := url.Parse(app)
+	if err != nil {
+		return nil, err
+	}
+	h.app = u.User
 	if h.admin, err = sql.Open("postgres", h.base); err != nil {
 		return nil, err
 	}
@@ -52,7 +61,8 @@ var server = sync.OnceValues(func() (*host, error) {
 
 // host is a Postgres on which each test has a database.
 type host struct {
-	base     string
+	base     string // URL of the owner
+	app      *url.Userinfo
 	admin    *sql.DB
 	own      *localpg.Server // nil: the sandbox's
 	template string          // database with the current schema; made when it is first needed
@@ -75,7 +85,7 @@ var template = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, _, err = postgres.Migrate(context.Background(), u)
+	_, err = postgres.Migration{DatabaseURL: u, AppRole: h.app.Username()}.Run(context.Background())
 	return name, err
 })
 
@@ -101,7 +111,7 @@ func (h *host) drop(name string) error {
 	return err
 }
 
-// url of a database of this server.
+// url of a database of this server, for the owner.
 func (h *host) url(name string) (string, error) {
 	u, err := url.Parse(h.base)
 	if err != nil {
@@ -136,20 +146,64 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Database creates an empty database that lives as long as the test.
+// Database creates an empty database that lives as long as the test. The URL is its owner's.
 func Database(t testing.TB) string {
 	t.Helper()
 	return database(t, "")
 }
 
-// Migrated creates a database with the current schema.
+// Migrated creates a database with the current schema. The URL is that of the role that
+// processes connect as.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	of, err := template()
 	if err != nil {
 		t.Fatalf("testkit: no Postgres with the schema: %v; %s", err, cure)
 	}
-	return database(t, of)
+	return As(t, database(t, of), running.app)
+}
+
+// Migrate brings a database of this server up to the current schema. It returns the URL for
+// the role that processes connect as.
+func Migrate(t testing.TB, owner string) string {
+	t.Helper()
+	h, err := server()
+	if err != nil {
+		t.Fatalf("testkit: no Postgres: %v; %s", err, cure)
+	}
+	if _, err := (postgres.Migration{DatabaseURL: owner, AppRole: h.app.Username()}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return As(t, owner, h.app)
+}
+
+// Owner returns the URL that Migrated gave, as the owner's. Any other one stays as it is.
+func Owner(t testing.TB, databaseURL string) string {
+	t.Helper()
+	h, err := server()
+	if err != nil {
+		t.Fatalf("testkit: no Postgres: %v; %s", err, cure)
+	}
+	u, errURL := url.Parse(databaseURL)
+	base, errBase := url.Parse(h.base)
+	if err := errors.Join(errURL, errBase); err != nil {
+		t.Fatal(err)
+	}
+	if u.Host != base.Host || u.User.String() != h.app.String() {
+		return databaseURL
+	}
+	return As(t, databaseURL, base.User)
+}
+
+// As returns the URL for another role.
+func As(t testing.TB, databaseURL string, user *url.Userinfo) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = user
+	return u.String()
 }
 
 // database creates a copy of another, or an empty one.

@@ -64,7 +64,7 @@ func Run(ctx context.Context, out, tell io.Writer, only string) (ok bool, err er
 		return false, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.URL("postgres"))
+	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"))
 
 	began := time.Now()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

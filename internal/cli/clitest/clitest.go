@@ -31,7 +31,7 @@ func New(t *testing.T, databaseURL string) *Place {
 	t.Helper()
 	redis, _ := testkit.Redis(t)
 	return &Place{T: t, URL: databaseURL, Env: map[string]string{
-		app.DatabaseVariable: databaseURL, app.RedisVariable: redis.URL(),
+		app.DatabaseVariable: databaseURL, app.OwnerVariable: testkit.Owner(t, databaseURL), app.RedisVariable: redis.URL(),
 	}}
 }
 
@@ -127,7 +127,7 @@ func (p *Place) Served(args ...string) (v map[string]any, stop func() int) {
 // Exec runs statements on the database.
 func (p *Place) Exec(statements ...string) {
 	p.T.Helper()
-	db, err := sql.Open("postgres", p.URL)
+	db, err := sql.Open("postgres", testkit.Owner(p.T, p.URL))
 	if err != nil {
 		p.T.Fatal(err)
 	}

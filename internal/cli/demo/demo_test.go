@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -109,7 +110,7 @@ func guest(t *testing.T) (databaseURL, redisURL string, client *redis.Client) {
 			t.Error(err)
 		}
 	})
-	return testkit.Database(t), "redis://:" + server.Password + "@" + server.Addr, client
+	return testkit.Migrated(t), "redis://:" + server.Password + "@" + server.Addr, client
 }
 
 const two = `{"transaction_receipt_id":"txr_1","submission_receipt_id":"s","adjudication_id":"a","tenant":"t","escrow_reference":"e","outcome":"release","amount":{"minor":5,"currency":"USD"},"held":{"minor":9,"currency":"USD"}}
@@ -124,7 +125,7 @@ func TestAGuestLeavesForeignServersAsItFoundThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := databases(t, databaseURL)
-	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, RedisURL: redisURL, Progress: io.Discard})
+	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +135,13 @@ func TestAGuestLeavesForeignServersAsItFoundThem(t *testing.T) {
 	}
 	if !r.OK() || r.Settled != 1 || r.Refunded != 1 {
 		t.Errorf("%+v", r)
+	}
+	worked, err := d.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as, named := userOf(t, worked), userOf(t, databaseURL); as != named || as == userOf(t, testkit.Owner(t, databaseURL)) {
+		t.Errorf("it works as %s, not as %s", as, named)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -148,6 +156,15 @@ func TestAGuestLeavesForeignServersAsItFoundThem(t *testing.T) {
 	if !strings.Contains(keyspace, "db0:keys=1,") || strings.Contains(keyspace, "db1") {
 		t.Errorf("Redis was left as %q", keyspace)
 	}
+}
+
+func userOf(t *testing.T, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.User.Username()
 }
 
 func databases(t *testing.T, databaseURL string) (n int) {
@@ -176,7 +193,7 @@ func TestAFullRedisIsRefusedAndNotCleared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, RedisURL: redisURL, Progress: io.Discard})
+	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(two), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "no empty logical database") {
 		t.Errorf("%v", err)
 	}

@@ -10,7 +10,9 @@
 //
 // A Postgres or Redis that is not its own it treats as a guest: it works in a
 // database it creates and drops, and in a logical Redis database that it found
-// empty, from which it takes away what it brought.
+// empty, from which it takes away what it brought. It makes and migrates that database as
+// its owner, and works on it as a role that owns nothing: of a private Postgres always, of
+// another one when both roles are named.
 //
 // The package may import internal/app, internal/intake, internal/cli/screen and the
 // public packages. It knows no SQL and no command line.

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -27,6 +28,7 @@ const (
 type Options struct {
 	Input       io.Reader // JSON lines, as package intake reads them
 	DatabaseURL string    // a server to be a guest of; empty: a private one
+	OwnerURL    string    // the same, for a role that makes databases; empty: DatabaseURL is
 	Insecure    []string  // servers beyond this machine whose way is trusted
 	RedisURL    string    // likewise; empty: one within the process
 	Listen      string    // host:port of the pages; empty means none
@@ -81,6 +83,10 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	if err := named.CheckTransport(); err != nil {
 		return out, err
 	}
+	asOwner := app.Options{DatabaseURL: d.options.OwnerURL, Insecure: named.Insecure}
+	if err := asOwner.CheckTransport(); err != nil {
+		return out, err
+	}
 	out.Insecure = named.Insecure
 	archive, err := os.MkdirTemp("", "recourse-demo-archive-")
 	if err != nil {
@@ -88,16 +94,10 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	}
 	d.closing(func() error { return os.RemoveAll(archive) })
 	out.Retention.Archive = archive
-	if d.options.DatabaseURL != "" {
-		databaseURL, drop, err := app.FreshDatabase(ctx, d.options.DatabaseURL, "recourse_demo")
-		if err != nil {
+	if d.guest() {
+		if out.DatabaseURL, err = d.database(ctx); err != nil {
 			return out, err
 		}
-		d.closing(drop)
-		if _, _, err := postadjudication.Migrate(ctx, databaseURL); err != nil {
-			return out, err
-		}
-		out.DatabaseURL = databaseURL
 	}
 	if d.options.RedisURL != "" {
 		redisURL, leave, err := borrowRedis(ctx, d.options.RedisURL)
@@ -110,6 +110,29 @@ func (d *Demo) servers(ctx context.Context) (app.Options, error) {
 	return out, nil
 }
 
+// guest reports whether the Postgres is somebody else's.
+func (d *Demo) guest() bool { return d.options.DatabaseURL != "" || d.options.OwnerURL != "" }
+
+// database makes a database with the schema on the server that is named, and returns the URL by
+// which it is worked on: that of the role which owns nothing, where one is named beside the
+// owner. A guest makes no roles.
+func (d *Demo) database(ctx context.Context) (string, error) {
+	fresh, drop, err := app.FreshDatabase(ctx, cmp.Or(d.options.OwnerURL, d.options.DatabaseURL), "recourse_demo")
+	if err != nil {
+		return "", err
+	}
+	d.closing(drop)
+	m := postadjudication.Migration{DatabaseURL: fresh}
+	worked := fresh
+	if d.options.OwnerURL != "" && d.options.DatabaseURL != "" && d.options.OwnerURL != d.options.DatabaseURL {
+		if worked, m.AppRole, err = app.OtherDatabase(d.options.DatabaseURL, fresh); err != nil {
+			return "", err
+		}
+	}
+	_, err = m.Run(ctx)
+	return worked, err
+}
+
 // URL is where the pages are; empty when there are none.
 func (d *Demo) URL() string { return d.main.URL }
 
@@ -120,7 +143,7 @@ func (d *Demo) Database() (string, error) {
 	if err != nil {
 		return "", errors.New("the Postgres URL can't be read")
 	}
-	if _, secret := u.User.Password(); secret && d.options.DatabaseURL != "" {
+	if _, secret := u.User.Password(); secret && d.guest() {
 		u.User = url.User(u.User.Username())
 	}
 	return u.String(), nil

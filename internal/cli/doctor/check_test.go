@@ -65,7 +65,7 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "clocks", "schema version", "server", "runs readable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "runs readable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Cure != "" {
 			t.Errorf("%+v", c)
 		}
@@ -83,7 +83,7 @@ func TestWhatIsFitIsFineAndHintsMakeNobodySick(t *testing.T) {
 // A process that connects as the owner could turn off what keeps evidence as it is.
 func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	t.Parallel()
-	owner := testkit.Migrated(t)
+	owner := testkit.Owner(t, testkit.Migrated(t))
 	db, err := sql.Open("postgres", owner)
 	if err != nil {
 		t.Fatal(err)
@@ -99,11 +99,7 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	quoted := pq.QuoteIdentifier(role)
 	exec(`CREATE ROLE ` + quoted + ` LOGIN PASSWORD 'secret'`)
 	defer exec(`DROP OWNED BY ` + quoted + `; DROP ROLE ` + quoted)
-	u, err := url.Parse(owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(role, "secret")
+	own := testkit.As(t, owner, url.UserPassword(role, "secret"))
 	examine := func(databaseURL string) doctor.Check {
 		return find(t, doctor.Examine(t.Context(), databaseURL, nil), "database role")
 	}
@@ -111,21 +107,21 @@ func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 		t.Errorf("the owner: %+v", c)
 	}
 	exec(`GRANT USAGE ON SCHEMA recourse TO ` + quoted + `; GRANT SELECT ON ALL TABLES IN SCHEMA recourse TO ` + quoted)
-	if c := examine(u.String()); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "may read only") {
+	if c := examine(own); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "may read only") {
 		t.Errorf("who only reads: %+v", c)
 	}
 	if _, err := (postadjudication.Migration{DatabaseURL: owner, AppRole: role}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c := examine(u.String()); c.Verdict != doctor.Fine || c.Cure != "" {
+	if c := examine(own); c.Verdict != doctor.Fine || c.Cure != "" {
 		t.Errorf("the role of the application: %+v", c)
 	}
 	exec(`GRANT TRUNCATE ON recourse.receipts TO ` + quoted)
-	if c := examine(u.String()); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Cure, "--app-role "+role) {
+	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "TRUNCATE on receipts") || !strings.Contains(c.Cure, "--app-role "+role) {
 		t.Errorf("who may do more: %+v", c)
 	}
 	exec(`ALTER TABLE recourse.receipts OWNER TO ` + quoted)
-	if c := examine(u.String()); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "owns the database, or what is in the schema") {
+	if c := examine(own); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "owns the database, or what is in the schema") {
 		t.Errorf("who owns a table: %+v", c)
 	}
 	exec(`ALTER TABLE recourse.receipts OWNER TO CURRENT_USER`)

@@ -39,7 +39,7 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 	if _, _, err := service.RotateKey(t.Context(), postadjudication.KeyRotation{Tenant: "acme", Prefix: followed, Actor: "root", Reason: "ends"}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("postgres", url)
+	db, err := sql.Open("postgres", testkit.Owner(t, url))
 	if err != nil {
 		t.Fatal(err)
 	}
