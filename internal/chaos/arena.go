@@ -71,7 +71,7 @@ func openArena(ctx context.Context, o options) (a *arena, err error) {
 		return a, err
 	}
 	a.closers = append(a.closers, a.log.Close)
-	databaseURL, err := through(a.postgres.URL("postgres"), a.ways["postgres"])
+	databaseURL, err := through(a.postgres.AppURL("postgres"), a.ways["postgres"])
 	if err != nil {
 		return a, err
 	}
@@ -103,7 +103,7 @@ func (a *arena) openServers(ctx context.Context, o options) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, func() error { a.escrow.Close(); return nil })
-	if _, _, err := postadjudication.Migrate(ctx, a.postgres.URL("postgres")); err != nil {
+	if _, err := (postadjudication.Migration{DatabaseURL: a.postgres.URL("postgres"), AppRole: localpg.AppRole}).Run(ctx); err != nil {
 		return err
 	}
 	for name, server := range map[string]string{"postgres": a.postgres.URL("postgres"), "redis": a.redis.URL(), "escrow": a.escrow.URL()} {
@@ -140,7 +140,7 @@ func (a *arena) openDesk(ctx context.Context, o options) (*postadjudication.Serv
 		return nil, err
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
-		DatabaseURL: a.postgres.URL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
+		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
 		Families: []postadjudication.Plain{worker.Chores()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 	})
 }
