@@ -51,6 +51,19 @@ func TestWhoFailsTooOftenWaitsAndAGoodKeyDoesNot(t *testing.T) {
 	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/brakes", "").is(http.StatusOK)
 }
 
+// The evidence of a dead letter is for who may read receipts; the rest is told to whoever has its id.
+func TestASubmitterReadsADeadLetterWithoutItsReceipts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	run := r.letter("acme", 1, `"refused"`)
+	for role, some := range map[access.Role]bool{access.Submitter: false, access.Operator: true, access.Auditor: true} {
+		found := r.ask(r.key("acme", role), http.MethodGet, "/api/v1/dead-letters/"+run, "").is(http.StatusOK)
+		if shown, is := found["receipts"].([]any); !is || (len(shown) > 0) != some || len(found["attempts"].([]any)) == 0 {
+			t.Errorf("%s: %v", role, found)
+		}
+	}
+}
+
 func TestARefusalAboutARunIsToldInItsCase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/app"
 )
 
 // Whose the things are that an operation is asked about.
@@ -152,7 +154,7 @@ func (r *rig) contents(tenant string) map[string]string {
 // answered as what is nobody's, and nothing of it is told or changed.
 func TestEveryRoleOfEveryOperation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
 	all, about := r.description(), r.things()
 	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
 		t.Fatal(err)

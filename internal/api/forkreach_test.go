@@ -4,15 +4,17 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/app"
 )
 
 // Policies are the admin's: an operator gives a fork, alone or in a plan, no more attempts
 // than the policy of new runs has, or ten.
 func TestAnOperatorGivesAForkNoMoreAttemptsThanThePolicy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).work()
+	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work() // what is refused is known to be
 	operator, admin := r.key("acme", access.Operator), r.key("acme", access.Admin)
 	run := r.letter("acme", 1, `"refused"`)
 	fork := "/api/v1/dead-letters/" + run + "/fork"

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -108,7 +109,7 @@ func TestEightHostileClientsAreBounded(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 					return
 				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil && !(name == "export" && errors.Is(err, io.ErrUnexpectedEOF)) { // cut off at its time limit
 					t.Errorf("%s: %v", name, err)
 				}
 				if err := resp.Body.Close(); err != nil {

@@ -68,7 +68,7 @@ func (a *API) letterOperations(h huma.API) {
 	}, a.countLetters)
 	register(a, h, operation{
 		id: "get-dead-letter", method: http.MethodGet, path: "/dead-letters/{run}", action: access.Read, summary: "Tell everything about a dead letter",
-		description: "With every attempt and its error, the whole case, and what may be done now: can_fork, or refused_by.",
+		description: "With every attempt and its error, the whole case, and what may be done now: can_fork, or refused_by. Receipts are for who may read them; others get none.",
 	}, a.inspect)
 	register(a, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
@@ -91,6 +91,9 @@ func (a *API) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutp
 		return nil, err
 	}
 	found, err := a.service.Inspect(ctx, c.Tenant, id)
+	if !access.May(c.Roles, access.Receipts) {
+		found.Receipts, found.ReceiptsAfter = []postadjudication.InspectedReceipt{}, 0
+	}
 	return &inspectOutput{found}, err
 }
 

@@ -177,6 +177,7 @@ func TestOpenCircuitBreakersAreNotToldToWhoeverAsks(t *testing.T) {
 			<-tick.C
 		}
 		tick.Stop()
+		becomes(t, m, http.StatusOK, "", "")
 		answers(t, m.Metrics+"/readyz", http.StatusOK, "tenant acme")
 		answers(t, m.Metrics+"/readyz", http.StatusOK, "open_circuit_breakers", "Accept", "application/json")
 		elsewhere := []string{"Host", "recourse.example"}

@@ -26,7 +26,7 @@ const readyLimit = 3 * time.Second
 // log. What belongs to tenants is for these and for this machine.
 func (m *Main) ready(inner bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyLimit) // who hangs up is no reason
 		defer cancel()
 		status, reason := http.StatusOK, ""
 		err := m.Service.Healthy(ctx)

@@ -60,8 +60,18 @@ func (a *arena) moved(ctx context.Context, s standing, limit time.Duration) (stu
 			return stuck, err
 		}
 		if time.Since(last) > limit || time.Since(began) > most {
+			if err != nil {
+				return stuck, err
+			}
 			wait, err := a.paused(ctx, s.runs, s.heads)
-			return stuck - wait, err
+			if err != nil || wait == 0 {
+				return stuck, err
+			}
+			led, err := a.led(ctx)
+			if err != nil || !led {
+				return stuck, err
+			}
+			return stuck - wait, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -107,10 +117,10 @@ func (a *arena) openByThemselves(ctx context.Context) (targets []string, err err
 const alarmAfter = 75 * time.Second
 
 // quiet waits until no run is live, and tells how many are when limit is over. When all that
-// are left have waited behind circuit breakers for as long as the alarm takes, a person releases
-// those.
+// are left have waited behind circuit breakers for as long as the alarm takes, and one of them
+// has probed meanwhile, a person releases those.
 func (a *arena) quiet(ctx context.Context, limit, alarm time.Duration) (live, released int, err error) {
-	began := time.Now()
+	began, probed := time.Now(), int64(-1)
 	for since := began; time.Since(began) < limit; pause(ctx, 100*time.Millisecond) {
 		if err := a.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.runs WHERE live`).Scan(&live); err != nil || live == 0 {
 			return live, released, err
@@ -120,18 +130,45 @@ func (a *arena) quiet(ctx context.Context, limit, alarm time.Duration) (live, re
 			return live, released, err
 		}
 		if wait < live {
-			since = time.Now()
+			since, probed = time.Now(), -1
 		}
-		if time.Since(since) < alarm {
-			continue
+		heads, err := a.pausedHeads(ctx)
+		if err != nil {
+			return live, released, err
+		}
+		if probed < 0 {
+			probed = heads
+		}
+		if time.Since(since) < alarm || heads == probed {
+			continue // a breaker behind which nothing probes is not released: what waits there is stuck
 		}
 		n, err := a.release(ctx)
 		if err != nil {
 			return live, released, err
 		}
-		released, since = released+n, time.Now()
+		released, since, probed = released+n, time.Now(), -1
 	}
 	return live, released, nil
+}
+
+// pausedHeads adds up the receipts of all cases with a live run: it rises when one of them is
+// let through a circuit breaker to probe.
+func (a *arena) pausedHeads(ctx context.Context) (sum int64, err error) {
+	return sum, a.db.QueryRowContext(ctx, `SELECT coalesce(sum(c.last_seq), 0) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.live`).Scan(&sum)
+}
+
+// led reports whether some process leads each circuit breaker behind which runs wait: it shows
+// itself at least once a second.
+func (a *arena) led(ctx context.Context) (bool, error) {
+	const unshown = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
+	var versions []int64
+	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(array_agg(version), '{}') FROM recourse.brakes WHERE tenant = '' AND state <> 'closed'`).Scan(pq.Array(&versions)); err != nil {
+		return false, err
+	}
+	pause(ctx, 5*time.Second)
+	var same int
+	err := a.db.QueryRowContext(ctx, unshown, pq.Array(versions)).Scan(&same)
+	return err == nil && same == 0, err
 }
 
 // release closes the circuit breakers that opened by themselves, and tells how many they were.

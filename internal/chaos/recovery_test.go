@@ -89,6 +89,9 @@ func TestWhatWaitsBehindACircuitBreakerIsReleasedByAPerson(t *testing.T) {
 	if _, err := a.desk.ReleaseBrake(ctx, postadjudication.AllTenants, postadjudication.DefaultTarget, person, why); err != nil {
 		t.Fatal(err)
 	}
+	if led, err := a.led(ctx); err != nil || !led {
+		t.Errorf("nobody leads the circuit breaker, %v", err)
+	}
 	left, released, err := a.quiet(ctx, time.Minute, time.Second)
 	if err != nil || left != 0 || released == 0 {
 		t.Errorf("%d are left, %d circuit breakers were released, %v", left, released, err)

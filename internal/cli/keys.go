@@ -24,7 +24,7 @@ func keysCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Make, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A key opens one
 tenant, and its principal is the actor of whatever is done with it. Its roles:
 
-  submitter  hands over adjudications, and reads what it has the id of
+  submitter  hands over adjudications, and reads what it has the id of, and events
   operator   forks, reconciles, cancels, brakes, holds, marks, plans
   approver   lets plans run, purges and clears
   auditor    looks at everything, with the receipts

@@ -18,15 +18,15 @@ func TestServeExecutesWhatIsSubmittedAndStopsGracefully(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	p.Run(clitest.Line, "submit", "-").Wants(t, "submit", 0, "")
+	for settled := false; !settled; { // bounded by the time limit of go test
+		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
+	}
 	resp, err := http.Get(v["readyz"].(string))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("%v %v", resp.Status, err)
-	}
-	for settled := false; !settled; { // bounded by the time limit of go test
-		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
 	}
 	shown := p.Run("", "status", "txr_1", "--tenant", "acme")
 	if !strings.Contains(shown.Out, "attempt-succeeded") {

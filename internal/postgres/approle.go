@@ -197,7 +197,7 @@ func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err erro
 		}
 	}
 	if was != role {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.app_roles (name) VALUES ($1)`, role); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.app_roles (name, at) SELECT $1, greatest(clock_timestamp(), max(at) + interval '1 microsecond') FROM recourse.app_roles`, role); err != nil {
 			return "", unavailable(err)
 		}
 	}
@@ -267,7 +267,8 @@ func (j *Journal) Role(ctx context.Context) (r Role, err error) {
 			r.Excess = append(r.Excess, e.String())
 		}
 	}
-	if r.AppRole, err = appRole(ctx, j.reads); err != nil {
+	r.AppRole, err = appRole(ctx, j.reads)
+	if err != nil && sqlState(err) != "42501" { // whom migrate granted nothing may not read it
 		return r, unavailable(err)
 	}
 	return r, nil
@@ -280,6 +281,8 @@ func (j *Journal) Granted(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
+	case len(r.Missing) > 0 && r.AppRole != "" && r.AppRole != r.Name:
+		return fmt.Errorf("%w: the role %s lacks %s; connect as %s, which migrate grants them, or make it a member of that", ErrSchema, r.Name, some(r.Missing), r.AppRole)
 	case len(r.Missing) > 0:
 		return fmt.Errorf("%w: the role %s lacks %s; run: recourse migrate --app-role %s, as the owner of the schema", ErrSchema, r.Name, some(r.Missing), r.Name)
 	}

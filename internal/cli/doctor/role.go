@@ -15,6 +15,9 @@ func appRole(ctx context.Context, service *postadjudication.Service) Check {
 	role, err := service.DatabaseRole(ctx)
 	const separate = "CREATE ROLE NAME LOGIN PASSWORD '...', recourse migrate --app-role NAME, and name the database for that role everywhere but for migrate"
 	regrant := fmt.Sprintf("recourse migrate --app-role %s, as the owner of the schema", role.Name)
+	if role.AppRole != "" && role.AppRole != role.Name { // another one's grants would be taken back
+		regrant = fmt.Sprintf("connect as %s, which migrate grants what processes need, or make %s a member of it", role.AppRole, role.Name)
+	}
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
