@@ -85,7 +85,7 @@ func (w *timed) begin() {
 		return
 	}
 	w.begun = true
-	// A writer without deadlines has none to move.
+	// A writer without deadlines has none to move, and of a connection that is gone Write tells.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerPatience))
 }
 

@@ -157,8 +157,8 @@ func (a *arena) pausedHeads(ctx context.Context) (sum int64, err error) {
 	return sum, a.db.QueryRowContext(ctx, `SELECT coalesce(sum(c.last_seq), 0) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.live`).Scan(&sum)
 }
 
-// led reports whether some process leads each circuit breaker behind which runs wait: it shows
-// itself at least once a second.
+// led reports whether some process leads each circuit breaker over all tenants that is not closed:
+// it shows itself at least once a second, which raises the version.
 func (a *arena) led(ctx context.Context) (bool, error) {
 	const unshown = `SELECT count(*) FROM recourse.brakes WHERE tenant = '' AND state <> 'closed' AND version = ANY($1)`
 	var versions []int64
