@@ -79,7 +79,7 @@ type Breaker struct {
 	Version  int64     // rises with every change
 
 	Probes []RunID // not closed: the runs that may be claimed all the same
-	Asked  int64   // new cases let through since it opened
+	Asked  int64   // new cases that were let through and claimed since it opened
 	Paused int     // runs that wait behind it, as its leader last counted; no more than pausedMost
 }
 
@@ -150,10 +150,12 @@ func (b Breaker) LetsThrough(id RunID) bool { return !b.Bars() || slices.Contain
 // their own tenant keeps back.
 type PausedQuery struct {
 	Target
-	New    bool    // never claimed; else only those that were
-	Newest bool    // in falling order of due time; else rising
-	From   float64 // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
-	After  Cursor  // of those that were claimed: strictly after
+	Called []string // only runs that name one of these targets; nil: whatever they name
+	Others bool     // only those that name none of Called, and what another process calls
+	New    bool     // never claimed; else only those that were
+	Newest bool     // in falling order of due time; else rising
+	From   float64  // of new ones in rising order: begin so far between the oldest (0) and the newest (1)
+	After  Cursor   // of those that were claimed: strictly after
 	Due    time.Time
 	Limit  int
 }
@@ -175,8 +177,9 @@ type BreakerStore interface {
 	StepBreaker(ctx context.Context, next Breaker) (bool, error)
 	// Paused lists waiting runs that go by a target's breaker: of each what Waiting gives.
 	Paused(ctx context.Context, q PausedQuery) ([]Run, error)
-	// CountPaused counts the waiting runs that go by a target's breaker, due or not, up to a number.
-	CountPaused(ctx context.Context, t Target, most int) (int, error)
+	// CountPaused counts the waiting runs that go by a target's breaker, due or not, up to a number:
+	// all, and those that name one of some targets, which are all when these are nil.
+	CountPaused(ctx context.Context, t Target, called []string, most int) (all, named int, err error)
 	// TellPaused leaves the receipt, in the tenant's own trail, that the breaker of a
 	// target over all tenants pauses its runs: once an opening. It does nothing when the
 	// breaker is closed.

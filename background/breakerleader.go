@@ -9,7 +9,9 @@ import (
 	"time"
 )
 
-// leader leads one opening of a breaker: it lets paused runs through as probing says.
+// leader leads one opening of a breaker: it lets paused runs through as probing says, of those
+// whose targets this process calls. While there are others that tell more of the service, it
+// lets the time pass after which another process takes its place: that one may call them.
 type leader struct {
 	m      *Manager
 	f      Family
@@ -20,6 +22,7 @@ type leader struct {
 	probing *probing
 	out     map[RunID]struct{}  // let through and not claimed or given up yet
 	later   map[RunID]time.Time // could not be claimed: not to be let through before
+	asked   int64               // new cases claimed since the breaker opened
 
 	// Of the leading goroutine alone:
 	b       Breaker
@@ -27,11 +30,12 @@ type leader struct {
 	shown   time.Time
 	counted time.Time
 	paused  int
+	called  int // of these: that name what this process calls
 }
 
 func newLeader(m *Manager, f Family, b Breaker) *leader {
 	chance := rand.New(rand.NewPCG(rand.Uint64(), uint64(b.Version)))
-	return &leader{m: m, f: f, target: b.Target, b: b, out: map[RunID]struct{}{}, later: map[RunID]time.Time{},
+	return &leader{m: m, f: f, target: b.Target, b: b, out: map[RunID]struct{}{}, later: map[RunID]time.Time{}, asked: b.Asked,
 		probing: newProbing(m.cfg.Breaker, m.cfg.Slots, chance, time.Now()), shown: time.Now()}
 }
 
@@ -53,12 +57,12 @@ func (l *leader) run(ctx context.Context) error {
 
 // step lets through what may be now. done reports that this process leads no more.
 func (l *leader) step(ctx context.Context) (done bool, err error) {
-	if l.m.leadsNothing() {
+	if l.m.leadsNothing() || l.replaced() {
 		return true, nil
 	}
 	now := time.Now()
 	if now.Sub(l.counted) >= l.m.cfg.Breaker.Lead/countEvery {
-		if l.paused, err = l.m.cfg.Ledger.CountPaused(ctx, l.target, pausedMost); err != nil {
+		if l.paused, l.called, err = l.m.cfg.Ledger.CountPaused(ctx, l.target, l.m.cfg.Targets[l.target.Family], pausedMost); err != nil {
 			return false, err
 		}
 		l.counted = now
@@ -67,8 +71,16 @@ func (l *leader) step(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	silent, err := l.leaves(ctx, len(newest) > 0)
+	if err != nil {
+		return false, err
+	}
+	left := l.called
+	if silent {
+		left = l.paused // others may find out what becomes of these
+	}
 	l.mu.Lock()
-	recovered, works, relapsed := l.probing.recovered(now, len(newest) > 0, l.paused), l.probing.works(now), l.probing.relapsed(now)
+	recovered, works, relapsed := l.probing.recovered(now, len(newest) > 0, left), l.probing.works(now), l.probing.relapsed(now)
 	l.mu.Unlock()
 	switch {
 	case recovered:
@@ -82,7 +94,31 @@ func (l *leader) step(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return l.let(ctx, now, picks)
+	return l.let(ctx, now, picks, silent)
+}
+
+// replaced reports whether somebody else has changed the breaker, as far as this process knows.
+func (l *leader) replaced() bool {
+	now, open := (*l.m.breakers.known.Load())[l.target]
+	return open && now.Version > l.b.Version
+}
+
+// leaves reports whether the lead is to be left to another process, which calls what this one
+// does not: new cases for it wait and none for this one, or nothing waits for this one. fresh
+// says that a new case does.
+func (l *leader) leaves(ctx context.Context, fresh bool) (bool, error) {
+	if fresh || l.m.cfg.Targets[l.target.Family] == nil {
+		return false, nil
+	}
+	for _, look := range []struct {
+		q      PausedQuery
+		leaves bool
+	}{{PausedQuery{New: true, Newest: true, Others: true}, true}, {PausedQuery{}, false}, {PausedQuery{Others: true}, true}} {
+		if found, err := l.list(ctx, look.q, 1); err != nil || len(found) > 0 {
+			return look.leaves, err
+		}
+	}
+	return false, nil
 }
 
 // allowed is how many new cases may be let through, and at least one: so that it is
@@ -104,15 +140,15 @@ func (l *leader) notClaimed() []RunID {
 	return ids
 }
 
-// list lists paused runs of the target that are not at hand in this process, nor could
-// not be claimed a moment ago.
+// list lists paused runs of the target that name what this process calls, or others than that,
+// and that are not at hand in this process, nor could not be claimed a moment ago.
 func (l *leader) list(ctx context.Context, q PausedQuery, limit int) ([]Run, error) {
 	l.mu.Lock()
 	now := time.Now()
 	maps.DeleteFunc(l.later, func(_ RunID, at time.Time) bool { return !now.Before(at) })
 	later := maps.Clone(l.later)
 	l.mu.Unlock()
-	q.Target, q.Due, q.Limit = l.target, l.m.now(), limit+len(later)
+	q.Target, q.Called, q.Due, q.Limit = l.target, l.m.cfg.Targets[l.target.Family], l.m.now(), limit+len(later)
 	found, err := l.m.cfg.Ledger.Paused(ctx, q)
 	return slices.DeleteFunc(found, func(r Run) bool {
 		_, waits := later[r.ID]
@@ -131,7 +167,7 @@ type chosen struct {
 func (l *leader) choose(ctx context.Context, now time.Time, newest []Run) ([]chosen, error) {
 	l.mu.Lock()
 	fresh, tried := l.probing.newAllowed(now), l.probing.triedAllowed(now)
-	rests := len(newest) == 0 && l.probing.restDue(now, l.paused)
+	rests := len(newest) == 0 && l.probing.restDue(now, l.called)
 	l.mu.Unlock()
 	var picks []chosen
 	take := func(r Run, by lane) bool {
@@ -186,9 +222,10 @@ func (l *leader) pick() (from float64, anywhere bool) {
 }
 
 // let writes down which runs are let through, and lets them. Nothing is claimed when
-// somebody else has moved the breaker: then somebody else leads.
-func (l *leader) let(ctx context.Context, now time.Time, picks []chosen) (done bool, err error) {
-	if len(picks) == 0 && now.Sub(l.shown) < l.m.cfg.Breaker.Lead/showEvery {
+// somebody else has moved the breaker: then somebody else leads. When silent, it shows nothing
+// unless something is let through.
+func (l *leader) let(ctx context.Context, now time.Time, picks []chosen, silent bool) (done bool, err error) {
+	if len(picks) == 0 && (silent || now.Sub(l.shown) < l.m.cfg.Breaker.Lead/showEvery) {
 		return false, nil
 	}
 	next := l.b
@@ -196,10 +233,10 @@ func (l *leader) let(ctx context.Context, now time.Time, picks []chosen) (done b
 	next.Probes, next.Paused = l.notClaimed(), l.paused
 	for _, p := range picks {
 		next.Probes = append(next.Probes, p.run.ID)
-		if p.lane == laneNew {
-			next.Asked++
-		}
 	}
+	l.mu.Lock()
+	next.Asked = l.asked
+	l.mu.Unlock()
 	led, err := l.m.cfg.Ledger.StepBreaker(ctx, next)
 	if err != nil || !led {
 		for _, p := range picks {

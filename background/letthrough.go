@@ -104,6 +104,11 @@ func (l *leader) ask(d *delivery, t *ticket) (again bool, v verdict) {
 
 // made makes the attempt that was claimed and records its end.
 func (l *leader) made(d *delivery, claim claimed, t *ticket) (v verdict, after Run) {
+	if t.lane == laneNew {
+		l.mu.Lock()
+		l.asked++
+		l.mu.Unlock()
+	}
 	slow := time.AfterFunc(slowCall, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -142,3 +142,43 @@ func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	joinRig(t, r.url, r.redis, r.escrow, calling("bank"), patient).work()
 	r.untilClosed()
 }
+
+// A process that does not call every name of an escrow service leaves the service's open circuit
+// breaker to those that call what waits, and probes with what it calls itself.
+func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, alsoCalled("gold"), braking)
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	for n := range 20 {
+		r.mustSubmit(to("gold", release(n)))
+	}
+	r.untilBrake(background.BreakerOpen)
+	r.stopWork()
+	other := joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().Braked == 1 })
+	o.down.Store(false)
+	patient := func(c *Config) { c.Brake = BrakeRule{Lead: 3 * time.Second} } // the other one would lead first
+	joinRig(t, r.url, r.redis, r.escrow, alsoCalled("gold"), patient).work()
+	r.untilClosed()
+}
+
+// Runs that nobody calls keep a process from nothing, however many stand before its own.
+func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, alsoCalled("gold"), braking)
+	o := newOutage(r)
+	o.down.Store(true)
+	r.work()
+	r.submitAll(0, 20)
+	r.untilBrake(background.BreakerOpen)
+	for n := range 30 {
+		r.mustSubmit(to("gold", release(20+n)))
+	}
+	r.stopWork()
+	o.down.Store(false)
+	joinRig(t, r.url, r.redis, r.escrow, braking).work()
+	r.untilClosed()
+	r.until("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
+}

@@ -90,7 +90,8 @@ func (j *Journal) Paused(_ context.Context, q background.PausedQuery) ([]backgro
 		return nil, j.down
 	}
 	found := slices.DeleteFunc(j.behind(q.Target), func(r background.Run) bool {
-		return q.New != (r.State == background.Pending) || r.DueAt.After(q.Due) || order(r.DueAt, r.ID, q.After.DueAt, q.After.ID) <= 0
+		named := q.Called == nil || slices.Contains(q.Called, r.Target) != q.Others
+		return !named || q.Others && !j.called(r.Target) || q.New != (r.State == background.Pending) || r.DueAt.After(q.Due) || order(r.DueAt, r.ID, q.After.DueAt, q.After.ID) <= 0
 	})
 	slices.SortFunc(found, func(a, b background.Run) int { return order(a.DueAt, a.ID, b.DueAt, b.ID) })
 	switch {
@@ -102,11 +103,26 @@ func (j *Journal) Paused(_ context.Context, q background.PausedQuery) ([]backgro
 	return found[:min(q.Limit, len(found))], nil
 }
 
+// called reports whether a process shows that it calls a target. The caller holds the lock.
+func (j *Journal) called(target string) bool {
+	for _, s := range j.sessions {
+		if !s.Lost && slices.Contains(s.Targets, target) {
+			return true
+		}
+	}
+	return false
+}
+
 // CountPaused implements background.BreakerStore.
-func (j *Journal) CountPaused(_ context.Context, t background.Target, most int) (int, error) {
+func (j *Journal) CountPaused(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return min(most, len(j.behind(t))), j.down
+	for _, r := range j.behind(t) {
+		if all++; called == nil || slices.Contains(called, r.Target) {
+			named++
+		}
+	}
+	return min(most, all), min(most, named), j.down
 }
 
 // behind lists the waiting runs of a target. The caller holds the lock.

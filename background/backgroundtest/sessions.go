@@ -32,7 +32,7 @@ func (j *Journal) Beat(_ context.Context, shows background.Session) (bool, backg
 		return false, background.ClockReading{}, nil
 	}
 	s.Beat++
-	s.ClockOffset, s.BeatAt, s.Queues, s.Barred, s.Redis = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Barred, shows.Redis
+	s.ClockOffset, s.BeatAt, s.Queues, s.Targets, s.Barred, s.Redis = shows.ClockOffset, shows.BeatAt, shows.Queues, shows.Targets, shows.Barred, shows.Redis
 	j.sessions[shows.ID] = s
 	return true, j.clock(), nil
 }

@@ -204,6 +204,14 @@ func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	others := background.PausedQuery{New: true, Newest: true, Called: []string{"other"}, Others: true, Limit: 2}
+	others.Target, others.Due = background.Target{Family: "plain", Name: "plain"}, time.Now()
+	if found, err := j.Paused(ctx, others); err != nil || len(found) > 0 {
+		t.Errorf("of others, which nobody calls: %v, %v", found, err)
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
+		t.Fatal(err)
+	}
 	of := background.Target{Family: "plain", Name: "plain"}
 	for name, tc := range map[string]struct {
 		q    background.PausedQuery
@@ -217,6 +225,10 @@ func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
 		"of a tenant":        {background.PausedQuery{Target: background.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
 		"of another tenant":  {background.PausedQuery{Target: background.Target{Tenant: "other"}, Limit: 9}, nil},
 		"new, due long ago":  {background.PausedQuery{New: true, Newest: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
+		"of targets called":  {background.PausedQuery{Called: []string{"plain", "other"}, Limit: 9}, []int{1, 3}},
+		"called elsewhere":   {background.PausedQuery{Called: []string{"other"}, Limit: 9}, nil},
+		"of others":          {others, []int{4, 2}},
+		"of no others":       {background.PausedQuery{New: true, Called: []string{"plain"}, Others: true, Limit: 9}, nil},
 		"none at that place": {background.PausedQuery{New: true, From: 0.9, Due: base.Add(-time.Minute), Limit: 9}, nil},
 	} {
 		tc.q.Family, tc.q.Name = of.Family, of.Name
@@ -234,11 +246,16 @@ func TestPausedRunsAreListedAsTheyAreAskedFor(t *testing.T) {
 			}
 		}
 	}
-	if n, err := j.CountPaused(ctx, of, 3); n != 3 || err != nil {
-		t.Errorf("%d, %v", n, err)
+	if all, named, err := j.CountPaused(ctx, of, nil, 3); all != 3 || named != 3 || err != nil {
+		t.Errorf("%d, %d, %v", all, named, err)
+	}
+	for called, want := range map[string]int{"plain": 5, "other": 0} {
+		if all, named, err := j.CountPaused(ctx, of, []string{called}, 9); all != 5 || named != want || err != nil {
+			t.Errorf("of %s: %d, %d, %v", called, all, named, err)
+		}
 	}
 	mustMove(t, j, background.Target{Tenant: "acme", Family: of.Family, Name: of.Name}, pull)
-	if n, err := j.CountPaused(ctx, of, 9); n != 0 || err != nil {
+	if n, _, err := j.CountPaused(ctx, of, nil, 9); n != 0 || err != nil {
 		t.Errorf("behind the tenant's own breaker: %d, %v", n, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lib/pq"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
@@ -16,13 +18,15 @@ const ofTargetWaitingSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'ru
   AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.brakes k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
 
 const (
-	dueBehindSQL   = waitingColumns + ofTargetWaitingSQL + ` AND r.due_at <= $4 `
-	newestSQL      = dueBehindSQL + `AND r.state = 'pending' ORDER BY r.due_at DESC, r.id DESC LIMIT $5`
-	triedSQL       = dueBehindSQL + `AND r.state <> 'pending' AND (r.due_at, r.id) > ($5, $6) ORDER BY r.due_at, r.id LIMIT $7`
-	newFromSQL     = dueBehindSQL + `AND r.state = 'pending' AND r.due_at >= $5 ORDER BY r.due_at, r.id LIMIT $6`
-	oldestDueSQL   = `SELECT r.due_at ` + ofTargetWaitingSQL + ` AND r.due_at <= $4 AND r.state = 'pending' ORDER BY r.due_at, r.id LIMIT 1`
-	newestDueSQL   = `SELECT r.due_at ` + ofTargetWaitingSQL + ` AND r.due_at <= $4 AND r.state = 'pending' ORDER BY r.due_at DESC, r.id DESC LIMIT 1`
-	countBehindSQL = `SELECT count(*) FROM (SELECT ` + ofTargetWaitingSQL + ` LIMIT $4) AS behind`
+	ofTargetDueSQL = ofTargetWaitingSQL + ` AND r.due_at <= $4 AND ($5::text[] IS NULL OR (r.target = ANY ($5::text[])) <> $6)
+  AND (NOT $6 OR EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND r.target = ANY (s.targets))) `
+	dueBehindSQL   = waitingColumns + ofTargetDueSQL
+	newestSQL      = dueBehindSQL + `AND r.state = 'pending' ORDER BY r.due_at DESC, r.id DESC LIMIT $7`
+	triedSQL       = dueBehindSQL + `AND r.state <> 'pending' AND (r.due_at, r.id) > ($7, $8) ORDER BY r.due_at, r.id LIMIT $9`
+	newFromSQL     = dueBehindSQL + `AND r.state = 'pending' AND r.due_at >= $7 ORDER BY r.due_at, r.id LIMIT $8`
+	oldestDueSQL   = `SELECT r.due_at ` + ofTargetDueSQL + `AND r.state = 'pending' ORDER BY r.due_at, r.id LIMIT 1`
+	newestDueSQL   = `SELECT r.due_at ` + ofTargetDueSQL + `AND r.state = 'pending' ORDER BY r.due_at DESC, r.id DESC LIMIT 1`
+	countBehindSQL = `SELECT count(*) FROM (SELECT ` + ofTargetWaitingSQL + ` AND ($4::text[] IS NULL OR r.target = ANY ($4::text[])) LIMIT $5) AS behind`
 )
 
 // Paused lists waiting runs that go by a target's breaker. A run is new while it is pending. The place
@@ -30,7 +34,7 @@ const (
 func (j *Journal) Paused(ctx context.Context, q background.PausedQuery) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	args := []any{q.Tenant, q.Family, q.Name, q.Due}
+	args := []any{q.Tenant, q.Family, q.Name, q.Due, pq.Array(q.Called), q.Others}
 	switch {
 	case q.Newest:
 		return j.waiting(ctx, newestSQL, append(args, q.Limit)...)
@@ -50,14 +54,20 @@ func (j *Journal) Paused(ctx context.Context, q background.PausedQuery) ([]backg
 	return j.waiting(ctx, newFromSQL, append(args, from, q.Limit)...)
 }
 
-// CountPaused counts the waiting runs that go by a target's breaker, up to a number.
-func (j *Journal) CountPaused(ctx context.Context, t background.Target, most int) (n int, err error) {
+// CountPaused counts the waiting runs that go by a target's breaker, up to a number: all, and
+// those that name one of some targets, which are all when these are nil.
+func (j *Journal) CountPaused(ctx context.Context, t background.Target, called []string, most int) (all, named int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	if err := j.reads.QueryRowContext(ctx, countBehindSQL, t.Tenant, t.Family, t.Name, most).Scan(&n); err != nil {
-		return 0, unavailable(err)
+	count := func(called []string) (n int, err error) {
+		err = j.reads.QueryRowContext(ctx, countBehindSQL, t.Tenant, t.Family, t.Name, pq.Array(called), most).Scan(&n)
+		return n, maybeUnavailable(err)
 	}
-	return n, nil
+	if all, err = count(nil); err != nil || called == nil || all == 0 {
+		return all, all, err
+	}
+	named, err = count(called)
+	return all, named, err
 }
 
 // TellPaused leaves the receipt in a tenant's trail that the breaker of a target over all
