@@ -47,10 +47,25 @@ var ErrBrakeReleased = errors.New("postadjudication: the circuit breaker is not 
 // no claim that begins later succeeds. A breaker that had opened by itself becomes the
 // person's; pulling it twice changes nothing.
 func (s *Service) PullBrake(ctx context.Context, tenant, target, actor, reason string) (Brake, error) {
-	b, _, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Breaker, reason string) (background.Breaker, bool) {
-		return now.Open(true, actor, background.CauseByHand, reason, s.now())
-	})
-	return b, err
+	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
+	if err != nil {
+		return Brake{}, err
+	}
+	reason = clean(reason, 1024)
+	for {
+		now, _, err := s.manager.MoveBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
+			return now.Open(true, actor, background.CauseByHand, reason, s.now())
+		})
+		if err != nil {
+			return brakeOf(now), err
+		}
+		// A process that starts may have changed by which one the target goes since that was read.
+		name, err := s.journal.SettledBreakerOf(ctx, of.Family, target)
+		if err != nil || name == "" || name == of.Name {
+			return brakeOf(now), err
+		}
+		of.Name = name
+	}
 }
 
 // ReleaseBrake lets go of a circuit breaker, whoever opened it. One over all tenants is
@@ -59,13 +74,18 @@ func (s *Service) PullBrake(ctx context.Context, tenant, target, actor, reason s
 // what was paused is for the one over all tenants to find. ErrBrakeReleased when there is
 // nothing to release.
 func (s *Service) ReleaseBrake(ctx context.Context, tenant, target, actor, reason string) (Brake, error) {
-	b, moved, err := s.moveBrake(ctx, tenant, target, actor, reason, func(now background.Breaker, reason string) (background.Breaker, bool) {
+	of, err := s.breakerToMove(ctx, tenant, target, actor, reason)
+	if err != nil {
+		return Brake{}, err
+	}
+	reason = clean(reason, 1024)
+	now, moved, err := s.manager.MoveBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
 		return now.Release(actor, background.CauseByHand, reason, s.now())
 	})
 	if err == nil && !moved {
 		err = ErrBrakeReleased
 	}
-	return b, err
+	return brakeOf(now), err
 }
 
 // Brakes lists the circuit breakers that were ever opened for a tenant, and those over all
@@ -82,18 +102,12 @@ func (s *Service) Brakes(ctx context.Context, tenant string) ([]Brake, error) {
 	return out, nil
 }
 
-func (s *Service) moveBrake(ctx context.Context, tenant, target, actor, reason string, move func(now background.Breaker, reason string) (background.Breaker, bool)) (Brake, bool, error) {
+// breakerToMove finds the circuit breaker that a person asks to be moved.
+func (s *Service) breakerToMove(ctx context.Context, tenant, target, actor, reason string) (background.Target, error) {
 	if err := validBrakeOrder(tenant, target, actor, reason); err != nil {
-		return Brake{}, false, err
+		return background.Target{}, err
 	}
-	of, err := s.breakerOf(ctx, tenant, target)
-	if err != nil {
-		return Brake{}, false, err
-	}
-	reason = clean(reason, 1024)
-	now, moved, err := s.manager.MoveBreaker(ctx, of,
-		func(now background.Breaker) (background.Breaker, bool) { return move(now, reason) })
-	return brakeOf(now), moved, err
+	return s.breakerOf(ctx, tenant, target)
 }
 
 func validBrakeOrder(tenant, target, actor, reason string) error {

@@ -182,3 +182,71 @@ func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	r.untilClosed()
 	r.until("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
 }
+
+// What a person stopped by one of the names of an escrow service stays stopped when that name
+// becomes another service's.
+func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := testkit.Migrated(t)
+	_, opt := testkit.Redis(t)
+	e := newEscrow()
+	before := joinRig(t, url, opt, e, alsoCalled("gold")).work()
+	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == DefaultTarget })
+	if b, err := before.PullBrake(ctx, "acme", "gold", "ops:kim", "stop gold"); err != nil || b.Target != DefaultTarget {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	before.mustSubmit(to("gold", release(1)))
+	before.stopWork()
+	r := joinRig(t, url, opt, e, calling("gold"))
+	if why := r.refusesTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "by hand for tenant acme") || !strings.Contains(why, "release it") {
+		t.Error(why)
+	}
+	if n := e.totalCalls(); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+	if b, err := r.ReleaseBrake(ctx, "acme", "gold", "ops:kim", "go"); err != nil || b.State != background.BreakerClosed || b.Target != DefaultTarget {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	r.work().atRest()
+	if of := r.breakerRecorded("gold"); of != "gold" {
+		t.Errorf("it goes by the circuit breaker of %q", of)
+	}
+	r.sound()
+}
+
+// Who pulls a circuit breaker while a process that starts changes by which one its target goes
+// has pulled the one that holds from then on.
+func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	r := newRig(t, calling("gold")).work()
+	r.untilTrue("it is recorded", func() bool { return r.breakerRecorded("gold") == "gold" })
+	r.stopWork()
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, statement := range []string{`LOCK TABLE recourse.targets IN SHARE ROW EXCLUSIVE MODE`, `UPDATE recourse.targets SET breaker = 'escrow' WHERE name = 'gold'`} {
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type answer struct {
+		b   Brake
+		err error
+	}
+	pulled := make(chan answer, 1)
+	go func() {
+		b, err := r.PullBrake(ctx, AllTenants, "gold", "ops:kim", "stop gold")
+		pulled <- answer{b, err}
+	}()
+	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-pulled; a.err != nil || a.b.Target != DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
+		t.Errorf("%+v", a)
+	}
+}

@@ -28,7 +28,8 @@ const (
 	// calls them, and for whom their own circuit breakers are not closed.
 	otherTargetsSQL = `SELECT u.name, u.breaker, coalesce(t.breaker, '') AS was,
 	coalesce((SELECT min(s.worker) FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $4 AND u.name = ANY (s.targets)), '') AS caller,
-	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = u.name AND k.state <> 'closed'), '') AS open,
+	coalesce((SELECT min(CASE k.tenant WHEN '' THEN '` + AllTenants + `' ELSE k.tenant END) FROM recourse.brakes k WHERE k.family = $1 AND k.target = t.breaker AND k.target <> u.name AND k.state <> 'closed' AND k.by_hand), '') AS held
 FROM unnest($2::text[], $3::text[]) AS u(name, breaker) LEFT JOIN recourse.targets t ON t.family = $1 AND t.name = u.name
 WHERE t.breaker IS DISTINCT FROM u.breaker ORDER BY u.name`
 	lockTargetsSQL = `LOCK TABLE recourse.targets IN SHARE ROW EXCLUSIVE MODE`
@@ -43,6 +44,7 @@ type otherTarget struct {
 	Was     string `db:"was"`     // as recorded; empty when it is not
 	Caller  string `db:"caller"`  // a process that calls it; empty when none does
 	Open    string `db:"open"`    // a tenant for whom its own circuit breaker is not closed; empty when there is none
+	Held    string `db:"held"`    // a tenant for whom a person opened that of another target by which it went; empty when there is none
 }
 
 // before is by whose circuit breaker the target went before.
@@ -57,6 +59,8 @@ func (o *otherTarget) keep() error {
 		return fmt.Errorf("%w: %s calls %s by the circuit breaker of %s, and this process would by that of %s: configure the same targets, or stop the other process first", ErrTargets, o.Caller, o.Name, o.before(), o.Breaker)
 	case o.Open != "" && o.before() == o.Name:
 		return fmt.Errorf("%w: that of %s is open for tenant %s, and nobody would go by it when %s goes by that of %s: release it first", ErrTargets, o.Name, o.Open, o.Name, o.Breaker)
+	case o.Held != "":
+		return fmt.Errorf("%w: that of %s was opened by hand for tenant %s, also for %s, which would go by that of %s: release it first", ErrTargets, o.Was, o.Held, o.Name, o.Breaker)
 	}
 	return nil
 }
@@ -91,7 +95,8 @@ func (j *Journal) SameTargets(ctx context.Context, family string, breakers map[s
 // KeepTargets records by whose circuit breaker each target of a family goes. A target that is
 // not named stays as it is. Nothing is changed, and the error wraps ErrTargets, when a process
 // of which a beat came since a time calls a target that would go by another circuit breaker
-// then, or when the circuit breaker that it leaves is its own and not closed.
+// then, when the circuit breaker that it leaves is its own and not closed, or when that is
+// another target's and a person opened it.
 func (j *Journal) KeepTargets(ctx context.Context, family string, breakers map[string]string, since time.Time) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
@@ -130,11 +135,31 @@ func (j *Journal) KeepTargets(ctx context.Context, family string, breakers map[s
 func (j *Journal) BreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	err = j.reads.QueryRowContext(ctx, `SELECT breaker FROM recourse.targets WHERE family = $1 AND name = $2`, family, target).Scan(&breaker)
+	return breakerOf(ctx, j.reads, family, target)
+}
+
+func breakerOf(ctx context.Context, q asker, family, target string) (breaker string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT breaker FROM recourse.targets WHERE family = $1 AND name = $2`, family, target).Scan(&breaker)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
 	return breaker, maybeUnavailable(err)
+}
+
+// SettledBreakerOf is BreakerOf, and waits for whoever is changing it: what it returns holds at a
+// moment after the call.
+func (j *Journal) SettledBreakerOf(ctx context.Context, family, target string) (breaker string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	tx, err := j.reads.BeginTxx(ctx, nil)
+	if err != nil {
+		return "", unavailable(err)
+	}
+	defer func() { err = errors.Join(err, rollback(tx.Tx)) }()
+	if _, err := tx.ExecContext(ctx, `LOCK TABLE recourse.targets IN ROW EXCLUSIVE MODE`); err != nil {
+		return "", unavailable(err)
+	}
+	return breakerOf(ctx, tx, family, target)
 }
 
 // Uncalled is how many live runs and open dead letters of a family name a target that no
