@@ -30,7 +30,9 @@ what is new. The role has to be there, and owns nothing:
 
   CREATE ROLE recourse_app LOGIN PASSWORD '...'
 
-Several roles are members of one that is named. $` + app.OwnerVariable + ` names the
+Several roles are members of one that is named. Another role takes its place, and
+--no-app-role its grants, once no process works as it: until then migrate refuses,
+and says which ones do. $` + app.OwnerVariable + ` names the
 database for the role that migrates, where $` + app.DatabaseVariable + ` does so for the other.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.DatabaseURL == "" {

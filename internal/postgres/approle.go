@@ -171,6 +171,50 @@ func revokeAllSQL(role string) string {
 	return fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA recourse FROM %[1]s; REVOKE ALL ON ALL SEQUENCES IN SCHEMA recourse FROM %[1]s; REVOKE ALL ON SCHEMA recourse FROM %[1]s", pq.QuoteIdentifier(role))
 }
 
+// bereavedSQL lists the processes of which a beat came lately, whose role has its privileges
+// neither by itself, as an owner does, nor from the role $1. A process that does not say its
+// role, for it is of a program from before, is one of them.
+const bereavedSQL = `
+SELECT s.worker, CASE coalesce(to_jsonb(s) ->> 'role', '') WHEN '' THEN 'a role that it does not say' ELSE 'role ' || (to_jsonb(s) ->> 'role') END
+FROM recourse.sessions s LEFT JOIN pg_roles r ON r.rolname = to_jsonb(s) ->> 'role'
+WHERE NOT s.lost AND coalesce(s.beat_at, s.started_at) >= clock_timestamp() - $2 * interval '1 second'
+  AND NOT coalesce(pg_has_role(r.oid, (SELECT relowner FROM pg_class WHERE oid = 'recourse.runs'::regclass), 'USAGE')
+    OR EXISTS (SELECT FROM pg_roles b WHERE b.rolname = $1 AND pg_has_role(r.oid, b.oid, 'USAGE')), false)
+ORDER BY s.started_at, s.id`
+
+// beatenFor is for how many seconds after its last beat a process is taken to run.
+const beatenFor = 30
+
+// bereaves returns an error that wraps ErrAppRole while processes run that would lose what they
+// may do if a role took the place of the one before; without a role, if that lost its place.
+func bereaves(ctx context.Context, q querier, was, role string) (err error) {
+	if was == "" || was == role {
+		return nil
+	}
+	rows, err := q.QueryContext(ctx, bereavedSQL, role, beatenFor)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var worker, as string
+		if err := rows.Scan(&worker, &as); err != nil {
+			return unavailable(err)
+		}
+		all = append(all, worker+" ("+as+")")
+	}
+	switch err := rows.Err(); {
+	case err != nil:
+		return unavailable(err)
+	case len(all) == 0:
+		return nil
+	case role == "":
+		return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first", ErrAppRole, some(all))
+	}
+	return fmt.Errorf("%w: %s would lose what they may do while they run: stop them first, or let them keep it by GRANT %s TO their role", ErrAppRole, some(all), pq.QuoteIdentifier(role))
+}
+
 // grant makes the privileges of the chosen role what processes need, and remembers it. What the
 // role before was granted is taken back. It returns the role; empty when there is none.
 func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err error) {
@@ -187,6 +231,9 @@ func (m Migration) grant(ctx context.Context, db *sql.DB) (role string, err erro
 		return "", unavailable(err)
 	}
 	role = m.chosen(was)
+	if err := bereaves(ctx, tx, was, role); err != nil {
+		return "", err
+	}
 	statements, err := grants(ctx, tx, was, role)
 	if err != nil {
 		return "", unavailable(err)

@@ -161,6 +161,71 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 	}
 }
 
+// What a role was granted is taken back once no process works as it.
+func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
+	t.Parallel()
+	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
+	db := database(t, owner)
+	first, second := makeRole(t, db, ""), makeRole(t, db, "")
+	migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first})
+	j := open(t, as(t, owner, first))
+	s := background.Session{ID: background.SessionID(uuid.New()), Worker: "till-7", Queues: []string{}}
+	enlist := func(by *postgres.Journal, s background.Session) {
+		t.Helper()
+		if err := by.Enlist(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		now, err := by.Clock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.BeatAt = now.At
+		if alive, _, err := by.Beat(ctx, s); err != nil || !alive {
+			t.Fatal(alive, err)
+		}
+	}
+	enlist(j, s)
+	refused := func(what, words string) {
+		t.Helper()
+		for _, m := range []postgres.Migration{{AppRole: second}, {NoAppRole: true}} {
+			m.DatabaseURL = owner
+			_, err := m.Run(ctx)
+			if !errors.Is(err, postgres.ErrAppRole) || !strings.Contains(err.Error(), "till-7 ("+words+")") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %+v: %v", what, m, err)
+			}
+		}
+		if r := roleOf(t, j); r.AppRole != first || len(r.Missing) > 0 {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("it works as the role", "role "+first)
+	enlist(open(t, owner), background.Session{ID: background.SessionID(uuid.New()), Worker: "of the owner", Queues: []string{}})
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: first}); done.AppRole != first {
+		t.Errorf("%+v", done)
+	}
+	exec(`UPDATE recourse.sessions SET role = '' WHERE worker = 'till-7'`)
+	refused("it does not say its role", "a role that it does not say")
+
+	enlist(j, s) // says it again
+	exec(`GRANT ` + pq.QuoteIdentifier(second) + ` TO ` + pq.QuoteIdentifier(first))
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, AppRole: second}); done.AppRole != second {
+		t.Errorf("%+v", done)
+	}
+	if r := roleOf(t, j); len(r.Missing) > 0 {
+		t.Errorf("a member of the role that took the place: %+v", r)
+	}
+	exec(`UPDATE recourse.sessions SET beat_at = started_at - interval '1 minute'`)
+	if done := migrateFor(t, postgres.Migration{DatabaseURL: owner, NoAppRole: true}); done.AppRole != "" {
+		t.Errorf("%+v", done)
+	}
+}
+
 // Who could turn the triggers off is no app role, and what is there stays as it is.
 func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 	t.Parallel()

@@ -42,8 +42,8 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 
 // Run brings the schema up to this program's version, one migration a transaction, under a
 // lock that keeps other migrating processes out. A schema that is newer than the program is
-// refused with ErrSchema, and a role that processes must not connect as with ErrAppRole, before
-// anything is changed. Of a current schema it puts the triggers in force again that a restore
+// refused with ErrSchema, and a role that processes must not connect as, or whose place another
+// one has while processes work as that, with ErrAppRole, before anything is changed. Of a current schema it puts the triggers in force again that a restore
 // left off, and the grants of the role.
 func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
 	db, err := pool(m.DatabaseURL, connections{purpose: "migrate", most: 3})
@@ -81,16 +81,20 @@ func (m Migration) Run(ctx context.Context) (done Migrated, err error) {
 	return done, err
 }
 
-// checkAppRole is nil when there is no role to grant anything, or it may be granted it.
+// checkAppRole is nil when there is no role to grant anything, or it may be granted it, and when
+// no process that runs would lose anything.
 func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
 	was, err := appRole(ctx, db)
 	if err != nil {
 		return unavailable(err)
 	}
-	if role := m.chosen(was); role != "" {
-		return mayBeAppRole(ctx, db, role)
+	role := m.chosen(was)
+	if role != "" {
+		if err := mayBeAppRole(ctx, db, role); err != nil {
+			return err
+		}
 	}
-	return nil
+	return bereaves(ctx, db, was, role)
 }
 
 // chosen is the role that processes are to connect as, of a database that remembers one.

@@ -18,7 +18,7 @@ import (
 
 // Enlist makes a session known, as begun now.
 func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
-	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at) VALUES ($1, $2, clock_timestamp()) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
+	_, err := write(ctx, j.beats, failpoint.Enlist, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
 	return err
 }
 
@@ -27,7 +27,7 @@ func (j *Journal) Enlist(ctx context.Context, s background.Session) error {
 const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
 	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
 
-const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}') WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
 
 // Beat raises the counter of a session that was not declared lost, and reads the clock.
 func (j *Journal) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
