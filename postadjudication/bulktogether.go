@@ -109,6 +109,10 @@ func (w *bulkWork) forkAll(ctx context.Context, wanted []*postgres.BulkItem) err
 	if err != nil {
 		return err
 	}
+	setsPolicies, err := w.setsPolicies(ctx)
+	if err != nil {
+		return err
+	}
 	at := w.now()
 	var changes []postgres.Change
 	for _, s := range found {
@@ -118,6 +122,9 @@ func (w *bulkWork) forkAll(ctx context.Context, wanted []*postgres.BulkItem) err
 			run:         forkOf(w.plan, i.Run), move: newID(), at: at, family: w.settlements,
 		}
 		ch, err := w.forkOne(s, f, i)
+		if err == nil {
+			err = w.attemptsWithinReach(ctx, s.Run.Family, policy, setsPolicies)
+		}
 		if err != nil {
 			if ended(i, err); i.Outcome == "" { // it would be decided so again
 				i.Outcome, i.Error = string(OutcomeFailed), clean(err.Error(), 1024)

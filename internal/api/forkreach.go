@@ -12,11 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// forkAttempts is how many attempts whoever may not set policies may give a fork, where the
-// policy of new runs has fewer. Policies are the admin's.
-const forkAttempts = 10
-
-var forkReach = fmt.Sprintf("403 beyond_reach when policy has more attempts than the policy of new runs of the family and than %d, and the key may not set policies.", forkAttempts)
+var forkReach = fmt.Sprintf("403 beyond_reach when policy has more attempts than the policy of new runs of the family and than %d, and the key may not set policies.", postadjudication.ForkAttempts)
 
 // forkWithinReach refuses to give the fork of a letter more attempts than the caller may, and
 // leaves a receipt.
@@ -74,5 +70,5 @@ func mostForkAttempts(policies []postadjudication.FamilyPolicy, family string) i
 			fewest = attempts
 		}
 	}
-	return max(fewest, forkAttempts)
+	return max(fewest, postadjudication.ForkAttempts)
 }

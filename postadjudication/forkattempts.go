@@ -1,0 +1,53 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// ForkAttempts is how many attempts whoever may not set policies may give a fork, where the
+// policy of new runs has fewer.
+const ForkAttempts = 10
+
+// attemptsWithinReach refuses to give a fork of a plan more attempts than those may who planned
+// and started it: the plan may be of a program that did not look, or the policy of new runs may
+// have been lowered since.
+func (w *bulkWork) attemptsWithinReach(ctx context.Context, family string, p *retrypolicy.Policy, setsPolicies bool) error {
+	if p == nil || setsPolicies {
+		return nil
+	}
+	var configured retrypolicy.Policy
+	if c := w.configured(family); c != nil {
+		configured = *c
+	}
+	most := max(w.policies.of(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
+	if p.Normalize().MaxRetryAttempts <= most {
+		return nil
+	}
+	return &FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be %d at most now: nobody who may set policies planned or started it", most)}
+}
+
+// setsPolicies reports whether the key that planned or the one that started the plan may set
+// policies. Beside the database there are no roles.
+func (w *bulkWork) setsPolicies(ctx context.Context) (bool, error) {
+	if w.asked.Policy == "" || w.plan.Key == "" || w.plan.StartedKey == "" {
+		return true, nil
+	}
+	for _, tenant := range []string{w.plan.Tenant, postgres.AllTenants} {
+		keys, err := w.journal.Keys(ctx, tenant)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(keys, func(k access.Key) bool {
+			return (k.Prefix == w.plan.Key || k.Prefix == w.plan.StartedKey) && access.May(k.Roles, access.Policy)
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

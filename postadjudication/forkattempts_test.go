@@ -1,0 +1,55 @@
+package postadjudication
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/access"
+)
+
+// A plan gives forks no more attempts than those who planned and started it may, whatever the
+// program and the policy were when it was made.
+func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		planner  access.Role
+		attempts int
+		fails    bool
+	}{
+		"an operator's, too many":  {access.Operator, ForkAttempts + 1, true},
+		"an operator's, as many":   {access.Operator, ForkAttempts, false},
+		"an admin's, however many": {access.Admin, ForkAttempts + 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t).work()
+			ctx := context.Background()
+			_, planner := r.mustKey(NewKey{Tenant: "acme", Principal: "user:ada", Roles: []access.Role{tc.planner}, Actor: "user:root", Reason: "test"})
+			_, approver := r.mustKey(NewKey{Tenant: "acme", Principal: "user:bob", Roles: []access.Role{access.Approver}, Actor: "user:root", Reason: "test"})
+			r.deadAll(0, 2, func(Call) Answer { return refused() })
+			q := everything(BulkFork)
+			more := r.policy
+			more.MaxRetryAttempts = tc.attempts
+			q.Policy = &more
+			plan, err := r.PlanBulk(WithCaller(ctx, Caller{Key: planner.Prefix}), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.RunBulk(WithCaller(ctx, Caller{Key: approver.Prefix}), "acme", plan.ID, plan.Hash, "user:bob"); err != nil {
+				t.Fatal(err)
+			}
+			b := r.doneBulk(plan.ID)
+			if tc.fails && (b.Progress.Failed != 2 || b.Progress.Done != 0) || !tc.fails && b.Progress.Done != 2 {
+				t.Errorf("%+v", b.Progress)
+			}
+			for _, i := range r.bulkItems(plan.ID, string(OutcomeFailed)) {
+				if !strings.Contains(i.Error, "max_retry_attempts must be 10 at most") || !i.NewRun.IsZero() {
+					t.Errorf("%+v", i)
+				}
+			}
+			r.atRest()
+			r.sound()
+		})
+	}
+}
