@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/postgres"
@@ -82,12 +83,17 @@ type Unready = background.Unready
 // Healthy tells everything that keeps this process from its work; nil when nothing
 // does. Each of the errors that are joined is an *Unready.
 func (s *Service) Healthy(ctx context.Context) error {
+	var database, redis error
+	var pings sync.WaitGroup // both at once: a database that hangs takes no time from Redis, which would be blamed too
+	pings.Go(func() { database = s.journal.Ping(ctx) })
+	pings.Go(func() { redis = s.manager.Ping(ctx) })
+	pings.Wait()
 	errs := []error{s.manager.Healthy()}
-	if err := s.journal.Ping(ctx); err != nil {
-		errs = append(errs, &Unready{Reason: "the database can't be reached", Err: fmt.Errorf("the journal cannot be reached: %w", err)})
+	if database != nil {
+		errs = append(errs, &Unready{Reason: "the database can't be reached", Err: fmt.Errorf("the journal cannot be reached: %w", database)})
 	}
-	if err := s.manager.Ping(ctx); err != nil {
-		errs = append(errs, &Unready{Reason: "Redis can't be reached", Err: fmt.Errorf("redis cannot be reached: %w", err)})
+	if redis != nil {
+		errs = append(errs, &Unready{Reason: "Redis can't be reached", Err: fmt.Errorf("redis cannot be reached: %w", redis)})
 	}
 	return errors.Join(errs...)
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,4 +216,90 @@ func TestARedisThatTakesOrGivesNothingIsNotReady(t *testing.T) {
 	becomes(t, m, http.StatusServiceUnavailable, "no notification can be taken since", "no notification can be taken")
 	do("ACL", "SETUSER", "default", "+evalsha", "+eval")
 	becomes(t, m, http.StatusOK, "", "")
+}
+
+// hanging is a way to a server that can be made to carry nothing more, while connections stay open.
+type hanging struct {
+	net.Listener
+	hung atomic.Bool
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// hangable listens in front of a server until the end of the test.
+func hangable(t *testing.T, server string) *hanging {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hanging{Listener: l}
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			to, err := new(net.Dialer).Dial("tcp", server)
+			if err != nil {
+				_ = from.Close() // whoever asks sees a broken connection
+				continue
+			}
+			h.mu.Lock()
+			h.open = append(h.open, from, to)
+			h.mu.Unlock()
+			go h.carry(to, from)
+			go h.carry(from, to)
+		}
+	}()
+	return h
+}
+
+// carry ends with either connection, by whose closing the other end learns it.
+func (h *hanging) carry(to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if h.hung.Load() {
+			return
+		}
+		if _, werr := to.Write(buffer[:n]); err != nil || werr != nil {
+			_, _ = to.Close(), from.Close()
+			return
+		}
+	}
+}
+
+// end breaks every connection.
+func (h *hanging) end() {
+	_ = h.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.open {
+		_ = c.Close()
+	}
+}
+
+// A database that takes all of the time of a question leaves Redis unblamed.
+func TestADatabaseThatHangsIsNoFaultOfRedis(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	at, err := url.Parse(o.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := hangable(t, at.Host)
+	at.Host = way.Addr().String()
+	o.DatabaseURL = at.String()
+	m := &app.Main{}
+	start(t, o, m)
+	t.Cleanup(way.end)
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK {
+		t.Fatalf("%d %q", status, body)
+	}
+	way.hung.Store(true)
+	if status, body := get(t, m.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the database can't be reached") || strings.Contains(body, "Redis") {
+		t.Errorf("%d %q", status, body)
+	}
 }
