@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/recourse-dev/recourse/receipts"
@@ -32,7 +33,8 @@ const leastReceipts = 100
 // the first), at most limit and at most MostEvents of them. It gives the position
 // to go on from; any event's own position may be used as well, also after a
 // restart: whoever goes on from there misses nothing and sees nothing twice. Events
-// of one case come in the order in which they happened.
+// of one case come in the order in which they happened. A position behind the newest one of the
+// tenant is refused as a *FieldError of after: none was given.
 //
 // A receipt is readable here some moments after its commit, as long as any process
 // runs, see Run and DrainEvents; once read, an event's place never changes. No
@@ -41,6 +43,35 @@ func (s *Service) Events(ctx context.Context, tenant string, after Position, lim
 	if err := checkPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
 	}
+	events, next, err := s.eventsAfter(ctx, tenant, after, limit)
+	if err == nil && next == after {
+		err = s.checkPosition(ctx, tenant, after)
+	}
+	if err != nil {
+		return nil, after, err
+	}
+	return events, next, nil
+}
+
+// checkPosition refuses a position that no event of the tenant has reached: whoever goes on from
+// there would miss all that comes until then.
+func (s *Service) checkPosition(ctx context.Context, tenant string, after Position) error {
+	if after == 0 {
+		return nil
+	}
+	last, err := s.journal.LastNumberOf(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if newest := Position(last*perReceipt + perReceipt - 1); after > newest {
+		return &FieldError{Field: "after", Problem: fmt.Sprintf(
+			"is beyond %d, the newest position of the tenant: it is of another tenant, of an older program or of a database that was restored since; begin with a position that is known to be good, or with 0", newest)}
+	}
+	return nil
+}
+
+// eventsAfter is Events of what is to be read.
+func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	limit = min(limit, MostEvents)
 	var out []Event
 	for len(out) < limit {
@@ -98,16 +129,17 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 	if tenant == "" {
 		return s.Events(ctx, tenant, after, limit)
 	}
+	read := s.Events
 	for pause := eventsPauseMin; ; pause = min(2*pause, eventsPauseMax) {
 		fresh := s.arrivals.next(tenant)
-		events, next, err := s.Events(ctx, tenant, after, limit)
+		events, next, err := read(ctx, tenant, after, limit)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, after, nil
 		case err != nil || len(events) > 0:
 			return events, next, err
 		}
-		after = next
+		after, read = next, s.eventsAfter // the position is checked once
 		if !pass(ctx, pause, fresh) {
 			return nil, after, nil
 		}

@@ -402,6 +402,45 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	}
 }
 
+// A position beyond the newest one is not of this order: whoever went on from there would miss
+// what comes.
+func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, seldom)
+	ctx := t.Context()
+	r.mustSubmit(release(1))
+	other := release(1)
+	other.Tenant = "bank"
+	for range 2 {
+		r.mustSubmit(other)
+		other.TransactionReceiptID += "x"
+		other.EscrowReference += "x"
+	}
+	r.drained()
+	_, next, err := r.Events(ctx, "acme", 0, MostEvents)
+	if err != nil || next != 2*perReceipt-1 {
+		t.Fatalf("%d, %v", next, err)
+	}
+	wait, enough := context.WithTimeout(ctx, time.Millisecond)
+	defer enough()
+	if events, still, err := r.WaitEvents(wait, "acme", next, 1); err != nil || len(events) > 0 || still != next {
+		t.Errorf("at the newest: %+v up to %d, %v", events, still, err)
+	}
+	for name, read := range map[string]func(context.Context, string, Position, int) ([]Event, Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
+		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": perReceipt} {
+			var wrong *FieldError
+			if events, _, err := read(ctx, tenant, after, 1); !errors.As(err, &wrong) || wrong.Field != "after" || len(events) > 0 {
+				t.Errorf("%s of %s after %d: %+v, %v", name, tenant, after, events, err)
+			}
+		}
+	}
+	r.mustSubmit(release(2))
+	r.drained()
+	if events, _, err := r.Events(ctx, "acme", next, MostEvents); err != nil || len(events) == 0 {
+		t.Errorf("after %d: %+v, %v", next, events, err)
+	}
+}
+
 // A waiting reader gets what comes, from this process or another, and nothing when
 // its time is over.
 func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {

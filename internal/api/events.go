@@ -33,7 +33,7 @@ type streamInput struct {
 func (a *API) eventOperations(h huma.API) {
 	register(a, h, operation{
 		id: "list-events", method: http.MethodGet, path: "/events", action: access.Read, summary: "Read what happened, in order, from a position on",
-		description: "With wait it takes a place as a stream does.",
+		description: "With wait it takes a place as a stream does. 422 invalid naming after, also of a stream, when the position is beyond the newest one of the tenant.",
 	}, a.events)
 	register(a, h, operation{
 		id: "stream-events", method: http.MethodGet, path: "/events/stream", action: access.Read, summary: "The same as server-sent events",

@@ -42,6 +42,10 @@ func TestEventsAreReadAndWaitedFor(t *testing.T) {
 		}
 		after = strconv.FormatInt(int64(page["next"].(float64)), 10)
 	}
+	for _, path := range []string{"/api/v1/events?after=", "/api/v1/events?wait=25&after=", "/api/v1/events/stream?after="} {
+		r.ask(auditor, http.MethodGet, path+"9007199254740991", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
+	}
+	r.ask(auditor, http.MethodGet, "/api/v1/events/stream", "", "Last-Event-ID", "1000").refused(http.StatusUnprocessableEntity, "invalid", "after")
 	if got := strings.Join(types, " "); got != "run.created run.started node.started node.failed run.dead_lettered run.failed" {
 		t.Errorf("%s", got)
 	}

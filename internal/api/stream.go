@@ -37,24 +37,28 @@ const (
 //	id: 4711
 //	event: run.dead_lettered
 //	data: {"position":4711,"id":"...","type":"run.dead_lettered",...}
-func (a *API) stream(_ context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
-	release, err := a.listen(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) stream(ctx context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
 	after := postadjudication.Position(in.After)
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
 	}
-	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+	release, err := a.listen(c)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := a.service.Events(ctx, c.Tenant, after, 1); err != nil { // a stream that has begun can't refuse
+		release()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer release()
-		r, w := humago.Unwrap(ctx)
+		r, w := humago.Unwrap(hc)
 		if r.Method == http.MethodHead {
 			w.Header().Set("Content-Type", streamType)
 			return
 		}
 		s := &stream{a, c, w, http.NewResponseController(w)}
-		if err := s.run(ctx.Context(), after); err != nil && ctx.Context().Err() == nil {
+		if err := s.run(hc.Context(), after); err != nil && hc.Context().Err() == nil {
 			a.log.Info("a stream of events ended", zap.String("tenant", c.Tenant), zap.Error(err))
 		}
 	}}, nil

@@ -65,6 +65,8 @@ func TestEventsAreReadInOrderAndFromAPositionOn(t *testing.T) {
 		}
 	}
 	p.Run("", "events", "--tenant", "other").Wants(t, "nobody's", 0, "")
+	p.Run("", "events", "--tenant", "acme", "--after", "1000").Wants(t, "beyond the newest", 2, "newest position of the tenant")
+	p.Run("", "events", "--tenant", "acme", "--after", "1000", "--follow").Wants(t, "following beyond the newest", 2, "newest position of the tenant")
 	p.Run("", "events").Wants(t, "no tenant", 2, "--tenant is missing")
 	p.Run("", "events", "--tenant", "acme", "--after", "-1").Wants(t, "negative", 2, "--after")
 	p.Run("", "events", "--tenant", "acme", "--limit", "0").Wants(t, "limit", 2, "--limit")

@@ -56,6 +56,14 @@ func (j *Journal) Numbered(ctx context.Context, tenant string, from int64, limit
 	return out, nil
 }
 
+// LastNumberOf returns the greatest number of a tenant's receipts, 0 when none is numbered.
+func (j *Journal) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
+	if err := j.reads.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
+		return 0, unavailable(err)
+	}
+	return last, nil
+}
+
 // misplacedSQL compares all receipts of a tenant with their places, as of one
 // moment: numbered, or waiting to be numbered, which is after all that are. The
 // server sorts; nothing is kept here.
