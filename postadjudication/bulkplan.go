@@ -53,7 +53,8 @@ const (
 // anybody moves before its turn is left alone. A condition is asked of every letter that
 // the filter selects, all as they are at one moment; one of which it can't be told is left
 // out and counted. When they are too many to look at all of them, there is no plan, but a
-// *FieldError of where. Bad input is a *FieldError (joined, one per field). With a condition
+// *FieldError of where. Where no letter is selected there is none either, but a
+// *NothingSelectedError. Bad input is a *FieldError (joined, one per field). With a condition
 // it returns ErrTooManyConditions while too many are worked on.
 func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 	return s.planBulk(ctx, q, bulkReach{bulkScanMost, bulkScanTime})
@@ -94,10 +95,27 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (
 			return string(s.judge(q.Action, l, at))
 		},
 	}))
-	if err != nil {
+	switch {
+	case errors.Is(err, postgres.ErrNothingPlanned):
+		return Bulk{}, condition.nothingSelected()
+	case err != nil:
 		return Bulk{}, err
 	}
 	return s.bulk(ctx, b)
+}
+
+// NothingSelectedError says that there is no plan since nothing is what was asked for.
+type NothingSelectedError struct {
+	Scanned   int64 // letters of which a condition was asked; 0 without a condition
+	Undecided int64 // of these: the condition could not be told
+}
+
+func (e *NothingSelectedError) Error() string {
+	text := "postadjudication: nothing is selected, and no plan was made"
+	if e.Undecided > 0 {
+		text += fmt.Sprintf(": of %d letters that were looked at, the condition could not be told of %d", e.Scanned, e.Undecided)
+	}
+	return text
 }
 
 // judge is the gate that would refuse an action on a letter now, or empty. It is only

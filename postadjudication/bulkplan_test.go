@@ -28,6 +28,10 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	} {
 		q := everything(BulkFork)
 		q.Filter, q.All = f, f == (LetterFilter{})
+		if name == "none" {
+			r.plansNothing(q)
+			continue
+		}
 		whole := r.planned(q)
 		want := r.bulkItems(whole.ID, "")
 		f.Standing = background.LetterOpen
@@ -161,12 +165,14 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	r.atRest()
 	r.stopWork()
 	ahead.Store(int64(BulkPlansKept - time.Minute))
-	r.planned(everything(BulkFork))
+	r.plansNothing(everything(BulkFork))
 	if n := r.count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
 		t.Error("a plan was forgotten before its time")
 	}
 	ahead.Store(int64(BulkPlansKept + time.Minute))
-	r.planned(everything(BulkFork))
+	if _, err := r.PlanBulk(context.Background(), everything(BulkFork)); err == nil {
+		t.Error("a plan of nothing")
+	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
 		+ (SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1)`, idle.ID); n != 0 {
 		t.Errorf("%d rows are left of a plan that nobody started", n)

@@ -45,6 +45,14 @@ func (c *bulkCondition) done() {
 	}
 }
 
+// nothingSelected is the error of a plan that would be empty.
+func (c *bulkCondition) nothingSelected() error {
+	if c == nil {
+		return &NothingSelectedError{}
+	}
+	return &NothingSelectedError{Scanned: c.scanned, Undecided: c.undecided}
+}
+
 // of lets a plan take only letters that meet the condition, and keep how many were
 // looked at.
 func (c *bulkCondition) of(scope postgres.BulkScope) postgres.BulkScope {

@@ -49,6 +49,12 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	} {
 		q := where(BulkReconcile, c.where)
 		q.Filter = c.filter
+		if c.items == 0 {
+			if nothing := r.plansNothing(q); nothing.Scanned != c.scanned || nothing.Undecided != c.undecided {
+				t.Errorf("%s: %+v", c.where, nothing)
+			}
+			continue
+		}
 		plan := r.planned(q)
 		f := c.filter
 		f.Standing = background.LetterOpen

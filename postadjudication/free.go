@@ -51,6 +51,9 @@ func (s *Service) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err == nil && len(items) == 0 && q.Filter.Transaction != "" {
 		err = s.nothingToFree(ctx, q)
 	}
+	if err == nil && len(items) == 0 {
+		err = &NothingSelectedError{}
+	}
 	if err != nil {
 		return Bulk{}, err
 	}

@@ -78,7 +78,7 @@ type bulkItemsOutput struct {
 func (a *API) bulkOperations(h huma.API) {
 	register(a, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan one thing for many dead letters",
-		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. It is refused as a search with a condition is while two of the tenant are worked on. " + forkReach,
+		description: "Stores which letters are meant, each with its version and its money, and tells what would be refused now. Nothing is done before run-bulk. With where, scanned and undecided tell how many letters it was asked of, and of how many it could not be told; when not all could be looked at there is no plan, but 422 naming where. Where no letter is selected there is none either, and no receipt: 422 nothing_selected. It is refused as a search with a condition is while two of the tenant are worked on. " + forkReach,
 	}, a.planBulk)
 	register(a, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",

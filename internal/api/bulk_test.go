@@ -109,8 +109,31 @@ func TestAPlanMayCarryACondition(t *testing.T) {
 	if len(items) != 1 || items[0].(map[string]any)["run_id"] != second || items[0].(map[string]any)["subject"] != "txr_2" {
 		t.Errorf("%v", items)
 	}
-	if undecided := plan("1 / (attempts - 1) > 0"); undecided["items"] != 0.0 || undecided["undecided"] != 2.0 {
-		t.Errorf("%v", undecided)
+}
+
+// A plan of nothing is refused: it leaves neither a plan nor a receipt.
+func TestAPlanOfNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	r.letter("acme", 1, `"refused"`)
+	operator := r.key("acme", access.Operator)
+	const kept = `SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts) + (SELECT count(*) FROM recourse.receipts WHERE case_id NOT IN (SELECT case_id FROM recourse.runs))`
+	before := r.count(kept)
+	for body, undecided := range map[string]any{
+		`{"action":"fork","reason":"mended","filter":{"currency":"JPY"}}`:         nil,
+		`{"action":"purge","reason":"old","where":"attempts > 100"}`:              nil,
+		`{"action":"hold","reason":"odd","where":"1 / (attempts - 1) > 0"}`:       1.0,
+		`{"action":"fork","reason":"mended","filter":{"family":"x"},"limit":100}`: nil,
+	} {
+		a := r.ask(operator, http.MethodPost, "/api/v1/bulk", body)
+		a.refused(http.StatusUnprocessableEntity, "nothing_selected", "")
+		if told := a.object()["undecided"]; told != undecided {
+			t.Errorf("%s: %s", body, a.text)
+		}
+	}
+	r.ask(operator, http.MethodPost, "/api/v1/cases/free", `{"reason":"withdrawn","reference":"mail 3","states":["partially-settled"]}`).refused(http.StatusUnprocessableEntity, "nothing_selected", "")
+	if after := r.count(kept); after != before {
+		t.Errorf("%d rows, %d before", after, before)
 	}
 }
 

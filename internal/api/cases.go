@@ -104,7 +104,7 @@ func (a *API) caseOperations(h huma.API) {
 	}, a.listCases)
 	register(a, h, operation{
 		id: "plan-free", method: http.MethodPost, path: "/cases/free", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan that what cases have reserved be freed",
-		description: "For adjudications that will not be carried out, of dead letters and of their cancelled forks. Somebody else lets it run by run-bulk. A case is refused while a run of it is live, its money is unknown, a call may be on its way, or its letter is held. Then it is review-needed, and a higher generation may begin anew.",
+		description: "For adjudications that will not be carried out, of dead letters and of their cancelled forks. Somebody else lets it run by run-bulk. A case is refused while a run of it is live, its money is unknown, a call may be on its way, or its letter is held. Then it is review-needed, and a higher generation may begin anew. Where no case is selected there is no plan and no receipt: 422 nothing_selected.",
 	}, a.planFree)
 	register(a, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "Read, and verify, the receipts of a case",

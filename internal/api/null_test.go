@@ -40,6 +40,6 @@ func TestWhatIsNullIsNotTakenForAbsent(t *testing.T) {
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.rules) + (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL)`); n != 0 {
 		t.Errorf("%d plans, rules and forks were made", n)
 	}
-	r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/bulk", `{"action":"fork","reason":"null","filter":{"error_text":"null"}}`).is(http.StatusCreated)
+	r.ask(r.key("acme", access.Operator), http.MethodPost, "/api/v1/bulk", `{"action":"fork","reason":"null","filter":{"error_text":"null"}}`).refused(http.StatusUnprocessableEntity, "nothing_selected", "")
 	r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/adjudications", adjudication(2, `"ok"`)[:len(adjudication(2, `"ok"`))-1]+`,"payload":{"note":null}}`).is(http.StatusCreated)
 }

@@ -35,6 +35,9 @@ type Problem struct {
 	Hash   string                 `json:"hash,omitempty" doc:"Of that plan"`
 	Plan   *postadjudication.Bulk `json:"plan,omitempty" doc:"That plan"`
 
+	Scanned   int64 `json:"scanned,omitempty" doc:"Of nothing_selected: the letters of which the condition was asked"`
+	Undecided int64 `json:"undecided,omitempty" doc:"Of these: the condition could not be told"`
+
 	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled what is submitted again"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
 

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -61,6 +62,7 @@ func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 	var gate *postadjudication.RefusedError
 	var second *postadjudication.SecondPersonError
 	var often *postadjudication.TooManyRefusalsError
+	var nothing *postadjudication.NothingSelectedError
 	switch {
 	case err == nil:
 		return nil
@@ -72,6 +74,8 @@ func (a *API) refuse(ctx context.Context, at unreached, err error) error {
 		return refusedBy(gate)
 	case errors.As(err, &second):
 		return secondPerson(second)
+	case errors.As(err, &nothing):
+		return nothingSelected(nothing)
 	case errors.Is(err, postadjudication.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not_found", "the tenant has none such")
 	}
@@ -135,6 +139,16 @@ func refusedBy(e *postadjudication.RefusedError) *Problem {
 	if !e.Holder.IsZero() && e.Holder != e.Run {
 		p.Holder = &e.Holder
 	}
+	return p
+}
+
+// nothingSelected tells that there is nothing to plan.
+func nothingSelected(e *postadjudication.NothingSelectedError) *Problem {
+	p := newProblem(http.StatusUnprocessableEntity, "nothing_selected", "nothing is selected, and no plan was made")
+	if e.Undecided > 0 {
+		p.Detail += fmt.Sprintf("; of %d letters that were looked at, the condition could not be told of %d", e.Scanned, e.Undecided)
+	}
+	p.Scanned, p.Undecided = e.Scanned, e.Undecided
 	return p
 }
 

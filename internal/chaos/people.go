@@ -203,8 +203,12 @@ func bulkFork(ctx context.Context, a *arena, rng *rand.Rand) (string, error) {
 		q.Throttle = 2
 	}
 	b, err := a.desk.PlanBulk(ctx, q)
+	var nothing *postadjudication.NothingSelectedError
+	if errors.As(err, &nothing) {
+		return "nothing to plan", nil
+	}
 	if err != nil || b.Progress.Pending == 0 {
-		return "an empty plan", err
+		return "a plan of what is refused", err
 	}
 	if _, err := a.desk.RunBulk(ctx, tenant, b.ID, b.Hash, second); err != nil {
 		return "", err

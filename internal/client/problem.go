@@ -69,6 +69,8 @@ func (c *connection) refused(resp *http.Response, text []byte) error {
 			second.Because = p.Detail
 		}
 		return second
+	case p.Code == "nothing_selected":
+		return &postadjudication.NothingSelectedError{Scanned: p.Scanned, Undecided: p.Undecided}
 	case p.Code == "tenant_missing" || p.Status == http.StatusForbidden:
 		return p
 	case len(p.Errors) > 0:

@@ -47,6 +47,9 @@ type BulkScope struct {
 	Outdated time.Time
 }
 
+// ErrNothingPlanned means that no letter is of the scope of a plan. Nothing is stored.
+var ErrNothingPlanned = errors.New("postgres: a plan of nothing")
+
 // PlanBulk stores a plan with the letters of a scope, oldest first, or not at all: first
 // what it takes in, then the plan itself with its receipt. Until then nobody can see it, and
 // what is left of one that never came is forgotten with the others. The filter selects letters as they were projected: see DrainForPlan. All
@@ -89,6 +92,9 @@ func (j *Journal) PlanBulk(ctx context.Context, b Bulk, of BulkScope) (_ Bulk, e
 			return b, unavailable(err)
 		}
 		more = more && (of.Limit == 0 || p.items < of.Limit)
+	}
+	if p.items == 0 {
+		return b, ErrNothingPlanned
 	}
 	b.Items, b.Hash, b.State, b.Settled, b.Settles = p.items, of.Seal(), BulkPlanned, true, p.settles
 	if of.Beside != nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -10,9 +11,18 @@ import (
 func (p *process) free(ctx context.Context, c Command) error {
 	b, err := p.service.PlanFree(ctx, postadjudication.FreeRequest{Tenant: c.Tenant, All: true, Actor: actor, Reason: reason, Reference: "chaos"})
 	if err != nil {
-		return err
+		return unlessNothing(err)
 	}
 	_, err = p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, second)
+	return err
+}
+
+// unlessNothing returns the error of a plan, nil where there was nothing to plan.
+func unlessNothing(err error) error {
+	var nothing *postadjudication.NothingSelectedError
+	if errors.As(err, &nothing) {
+		return nil
+	}
 	return err
 }
 
@@ -24,7 +34,7 @@ func (p *process) bulk(ctx context.Context, c Command) error {
 	}
 	b, err := p.service.PlanBulk(ctx, q)
 	if err != nil {
-		return err
+		return unlessNothing(err)
 	}
 	if _, err := p.service.RunBulk(ctx, c.Tenant, b.ID, b.Hash, second); err != nil || c.Do == Bulk {
 		return err

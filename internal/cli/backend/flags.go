@@ -138,6 +138,10 @@ func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Conte
 	defer func() { err = errors.Join(err, found.Close()) }()
 	err = work(cmd.Context(), found)
 	nameFlags(cmd, err)
+	var nothing *postadjudication.NothingSelectedError
+	if errors.As(err, &nothing) {
+		return AnswerNothing(sh, nothing)
+	}
 	return secondPerson(sh, o, err)
 }
 

@@ -53,6 +53,27 @@ func answerOtherPerson(sh *shell.Shell, o *Flags, second *postadjudication.Secon
 	return s.Err()
 }
 
+// noneSelected is the answer where nothing was planned.
+type noneSelected struct {
+	Items     int64 `json:"items"` // 0
+	Scanned   int64 `json:"scanned,omitempty"`
+	Undecided int64 `json:"undecided,omitempty"`
+}
+
+// AnswerNothing is the answer of commands that plan, where nothing is what was asked for: all is
+// well.
+func AnswerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
+	if sh.JSON {
+		return sh.Answer(noneSelected{0, nothing.Scanned, nothing.Undecided})
+	}
+	s := sh.Screen()
+	s.Text("Nothing was done, and no plan was made: there is nothing that was asked for.")
+	if nothing.Undecided > 0 {
+		s.Text("The condition could not be told of %d of the %d letters that were looked at.", nothing.Undecided, nothing.Scanned)
+	}
+	return s.Err()
+}
+
 // AnswerPlan is the answer of commands that leave one plan.
 func AnswerPlan(sh *shell.Shell, o *Flags, b postadjudication.Bulk) error {
 	if sh.JSON {

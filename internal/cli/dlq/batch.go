@@ -8,9 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
-	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -79,61 +77,30 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 				return err
 			}
 		}
-		switch none, err := selectsNone(ctx, be, q); {
+		plan, err := be.Bulk.Plan(ctx, q)
+		var nothing *postadjudication.NothingSelectedError
+		switch {
+		case errors.As(err, &nothing):
+			return m.answerNothing(sh, nothing)
 		case err != nil:
 			return err
-		case none:
-			return m.answerNone(sh)
 		}
-		plan, err := be.Bulk.Plan(ctx, q)
-		if err != nil {
-			return err
-		}
-		if err := runPlanned(ctx, sh, o, be, plan, m.yes, m.detach); err != nil || plan.Items > 0 || sh.JSON {
-			return err
-		}
-		s := sh.Screen()
-		m.showLeftOut(s)
-		return s.Err()
+		return runPlanned(ctx, sh, o, be, plan, m.yes, m.detach)
 	})
 }
 
-// selectsNone reports whether there is no letter that a request is about, so that no plan needs to
-// be kept. What a condition selects is known by the plan only.
-func selectsNone(ctx context.Context, be backend.Backend, q postadjudication.BulkRequest) (bool, error) {
-	if q.Where != "" {
-		return false, nil
-	}
-	open := q.Filter
-	open.Standing = background.LetterOpen
-	count, err := be.DeadLetters.Count(ctx, open)
-	return count.Total == 0, err
-}
-
-// noneSelected is the answer where nothing was planned.
-type noneSelected struct {
-	Items int64 `json:"items"` // 0
-}
-
-func (m *batchFlags) answerNone(sh *shell.Shell) error {
-	if sh.JSON {
-		return sh.Answer(noneSelected{})
+// answerNothing is the answer where nothing was planned. It says which letters were left out unasked.
+func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
+	if err := backend.AnswerNothing(sh, nothing); err != nil || sh.JSON || !m.eligible {
+		return err
 	}
 	s := sh.Screen()
-	s.Text("Nothing was done, and no plan was made: there are no such letters.")
-	m.showLeftOut(s)
+	s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
 	return s.Err()
 }
 
-// showLeftOut says which letters were left out unasked.
-func (m *batchFlags) showLeftOut(s *screen.Screen) {
-	if m.eligible {
-		s.Text("Only letters that are worth another try were meant: --force is about the others, too.")
-	}
-}
-
 // runPlanned lets a plan run that was made by the same command, unless there is nothing
-// that it could do: that is well only when there are no such letters.
+// that it could do.
 func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
 	if plan.Ready == 0 {
 		return cmp.Or(backend.AnswerPlan(sh, o, plan), undoneError(o, plan))

@@ -228,8 +228,18 @@ func TestAPlanSaysHowItIsToBeRunWhereItWasMade(t *testing.T) {
 		if empty.Wants(t, "a fork of nothing", 0, ""); !strings.Contains(empty.Out, "no plan was made") || len(o.did("auditor", "bulk", "list")["bulks"].([]any)) != plans {
 			t.Errorf("%+v", empty)
 		}
-		if none := o.dlq("operator", "bulk", "plan", "fork", "--all", "--reason", "mended"); none.Code != 0 || strings.Contains(none.Out, "To let it run") {
-			t.Errorf("a plan of nothing: %+v, %v", none, runs)
+		for _, args := range [][]string{{"bulk", "plan", "fork", "--all"}, {"bulk", "plan", "hold", "--filter", "attempts > 100"}, {"retry", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--yes"}, {"purge", "--filter", "attempts > 100", "--dry-run"}} {
+			none := o.dlq("operator", append(args, "--reason", "mended")...)
+			none.Wants(t, strings.Join(args, " "), 0, "")
+			if !strings.Contains(none.Out, "no plan was made") || strings.Contains(none.Out, "To let it run") {
+				t.Errorf("a plan of nothing: %+v, %v", none, runs)
+			}
+			if told := o.did("operator", append(args, "--reason", "mended")...); told["items"] != 0.0 || told["id"] != nil {
+				t.Errorf("%v: %v", args, told)
+			}
+		}
+		if n := len(o.did("auditor", "bulk", "list")["bulks"].([]any)); n != plans {
+			t.Errorf("%d plans, %d before", n, plans)
 		}
 	})
 }
