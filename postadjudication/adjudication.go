@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gowebpki/jcs"
 
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -52,15 +54,15 @@ var errNoTenant = &FieldError{Field: "tenant", Problem: "must be the name of one
 // Validate tells everything that is wrong with an adjudication, each a
 // *FieldError, joined.
 func (a Adjudication) Validate() error {
-	p := a.problems()
-	return errors.Join(p.malformed(), p.unsafe())
+	malformed, unsafe := a.Check()
+	return errors.Join(malformed, unsafe)
 }
 
-// Malformed tells what of Validate no version accepted. Of the rest, secrets and characters of
-// format, Submit refuses a new adjudication, and answers one that was accepted before.
-func (a Adjudication) Malformed() error {
+// Check tells what of Validate no version accepted, and apart from it the rest: for secrets and
+// characters of format Submit refuses a new adjudication, and answers one that was accepted before.
+func (a Adjudication) Check() (malformed, unsafe error) {
 	p := a.problems()
-	return p.malformed()
+	return p.malformed(), p.unsafe()
 }
 
 // problems returns all that Validate tells, what is unsafe apart.
@@ -80,6 +82,19 @@ func (a Adjudication) problems() problems {
 	}
 	p.payload(a.Payload)
 	return p
+}
+
+// longPayload is the length in bytes from which on judging a payload takes its tenant's turn.
+const longPayload = 1 << 10
+
+// problemsInTurn is problems, which costs more the longer a payload is: however many long ones a
+// tenant hands over, others are judged meanwhile.
+func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error) {
+	if len(a.Payload) < longPayload {
+		return a.problems(), nil
+	}
+	err = cpulimit.OfProcess().Do(ctx, a.Tenant, func() { p = a.problems() })
+	return p, err
 }
 
 // looksSecret is the problem of a field that holds a secret. The value is not repeated.
@@ -211,8 +226,7 @@ func (a Adjudication) content(canonical json.RawMessage) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// request is what the escrow service is sent, on every attempt the same bytes:
-// RFC 8785 canonical JSON.
+// request is what the escrow service is sent, with a payload that need not be in canonical form.
 func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 	canonical := []byte("{}")
 	if string(payload) != "{}" {
@@ -221,6 +235,12 @@ func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 			return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
 		}
 	}
+	return a.requestOf(canonical), nil
+}
+
+// requestOf is what the escrow service is sent, on every attempt the same bytes: RFC 8785 canonical
+// JSON, as the payload is.
+func (a Adjudication) requestOf(canonical json.RawMessage) []byte {
 	b := make([]byte, 0, 320+len(canonical))
 	member := func(key, value string) {
 		b = append(b, key...)
@@ -240,5 +260,5 @@ func (a Adjudication) request(payload json.RawMessage) ([]byte, error) {
 	member(`,"submission_receipt_id":`, a.SubmissionReceiptID)
 	member(`,"tenant":`, a.Tenant)
 	member(`,"transaction_receipt_id":`, a.TransactionReceiptID)
-	return append(b, '}'), nil
+	return append(b, '}')
 }

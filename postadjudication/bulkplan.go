@@ -61,7 +61,7 @@ func (s *Service) PlanBulk(ctx context.Context, q BulkRequest) (Bulk, error) {
 }
 
 func (s *Service) planBulk(ctx context.Context, q BulkRequest, most bulkReach) (Bulk, error) {
-	condition, err := s.bulkCondition(q.Tenant, q.Where, most)
+	condition, err := s.bulkCondition(ctx, q.Tenant, q.Where, most)
 	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err

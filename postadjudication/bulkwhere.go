@@ -30,11 +30,11 @@ type bulkCondition struct {
 }
 
 // bulkCondition is nil for a plan without a condition. The caller must call done.
-func (s *Service) bulkCondition(tenant, where string, most bulkReach) (*bulkCondition, error) {
+func (s *Service) bulkCondition(ctx context.Context, tenant, where string, most bulkReach) (*bulkCondition, error) {
 	if where == "" {
 		return nil, nil
 	}
-	condition, err := s.exprs.condition(tenant, where)
+	condition, err := s.exprs.condition(ctx, tenant, where)
 	return &bulkCondition{service: s, where: condition, most: most}, err
 }
 

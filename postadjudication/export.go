@@ -57,7 +57,7 @@ func (s *Service) export(ctx context.Context, tenant string, f LetterFilter, whe
 	if !slices.Contains(ExportFormats, format) {
 		return done, &FieldError{Field: "format", Problem: fmt.Sprintf("must be one of %v", ExportFormats)}
 	}
-	w, err := s.walk(tenant, f, where, OldestFirst, "")
+	w, err := s.walk(ctx, tenant, f, where, OldestFirst, "")
 	if err != nil {
 		return done, err
 	}

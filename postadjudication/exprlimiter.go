@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -20,8 +21,8 @@ const (
 	conditionsOfProcess = 16
 )
 
-// exprLimiter bounds the work that conditions make in a process. Evaluations of all of them
-// run on half of the processors, so that the other half is left to settlements.
+// exprLimiter bounds the work that conditions make in a process. All of them are compiled and
+// evaluated on half of the processors, so that the other half is left to settlements.
 type exprLimiter struct {
 	cpu *cpulimit.Limit
 
@@ -58,12 +59,13 @@ func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
 type limitedCondition struct {
 	*LetterExpr
 	limiter *exprLimiter
+	tenant  string
 	release func()
 }
 
 // condition takes a place, then compiles the condition. It returns nil for no condition.
 // The caller must call done.
-func (l *exprLimiter) condition(tenant, where string) (*limitedCondition, error) {
+func (l *exprLimiter) condition(ctx context.Context, tenant, where string) (*limitedCondition, error) {
 	if where == "" {
 		return nil, nil
 	}
@@ -71,17 +73,27 @@ func (l *exprLimiter) condition(tenant, where string) (*limitedCondition, error)
 	if err != nil {
 		return nil, err
 	}
-	e, err := ParseLetterExpr(where)
-	if err != nil {
+	var e *LetterExpr
+	var refused error
+	waited := l.cpu.Do(ctx, tenant, func() { e, refused = ParseLetterExpr(where) })
+	if err := errors.Join(waited, refused); err != nil {
 		release()
 		return nil, err
 	}
-	return &limitedCondition{e, l, release}, nil
+	return &limitedCondition{e, l, tenant, release}, nil
+}
+
+// CheckCondition returns the error that a search, an export or a plan of a tenant with the
+// condition would be refused with: a *FieldError of where, or ErrTooManyConditions.
+func (s *Service) CheckCondition(ctx context.Context, tenant, where string) error {
+	c, err := s.exprs.condition(ctx, tenant, where)
+	c.done()
+	return err
 }
 
 // Meets waits for a processor to evaluate.
 func (c *limitedCondition) Meets(ctx context.Context, letter Letter) (met bool, err error) {
-	if waited := c.limiter.cpu.Do(ctx, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
+	if waited := c.limiter.cpu.Do(ctx, c.tenant, func() { met, err = c.LetterExpr.Meets(ctx, letter) }); waited != nil {
 		return false, waited
 	}
 	return met, err

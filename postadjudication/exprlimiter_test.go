@@ -46,6 +46,10 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			q := where(BulkHold, "held || can_fork")
 			q.Tenant = tenant
 			_, err := r.PlanBulk(ctx, q)
+			var nothing *NothingSelectedError
+			if errors.As(err, &nothing) && tenant == "other" { // it had its place
+				return nil
+			}
 			return err
 		},
 	}
@@ -134,14 +138,14 @@ func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
 func TestEvaluationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	l := newExprLimiter()
-	c, err := l.condition("acme", "attempts == 3")
+	c, err := l.condition(t.Context(), "acme", "attempts == 3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.done()
 	l.cpu = cpulimit.New(1)
 	ctx, leave := context.WithCancel(context.Background())
-	if err := l.cpu.Do(ctx, func() {
+	if err := l.cpu.Do(ctx, "other", func() {
 		leave()
 		if _, err := c.Meets(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
 			t.Errorf("without a free processor: %v", err)

@@ -51,7 +51,7 @@ func (s *Service) SearchLetters(ctx context.Context, tenant string, q LetterSear
 	if q.Limit < 1 || q.Limit > maxLetters {
 		return out, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
 	}
-	w, err := s.walk(tenant, q.Filter, q.Where, q.Sort, q.After)
+	w, err := s.walk(ctx, tenant, q.Filter, q.Where, q.Sort, q.After)
 	if err != nil {
 		return out, err
 	}
@@ -103,7 +103,7 @@ type walk struct {
 }
 
 // walk begins one. The caller must call done of its condition.
-func (s *Service) walk(tenant string, f LetterFilter, where string, sort LetterSort, after string) (*walk, error) {
+func (s *Service) walk(ctx context.Context, tenant string, f LetterFilter, where string, sort LetterSort, after string) (*walk, error) {
 	if sort == "" {
 		sort = NewestFirst
 	}
@@ -125,7 +125,7 @@ func (s *Service) walk(tenant string, f LetterFilter, where string, sort LetterS
 			return nil, err
 		}
 	}
-	w.where, err = s.exprs.condition(tenant, where)
+	w.where, err = s.exprs.condition(ctx, tenant, where)
 	return w, err
 }
 

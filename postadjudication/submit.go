@@ -112,7 +112,10 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
-	wrong := a.problems()
+	wrong, err := a.problemsInTurn(ctx)
+	if err != nil {
+		return admission{}, err
+	}
 	if wrong.malformed() != nil {
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
@@ -120,20 +123,12 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	if _, known := s.settlements.targets[a.target()]; !known {
 		problem = errors.Join(problem, errTarget(s.settlements.targets))
 	}
-	payload, err := canonicalPayload(a.Payload)
-	if err != nil {
-		return admission{}, err
-	}
 	if err := s.manager.MeasureClock(ctx); err != nil {
-		return admission{}, err
-	}
-	request, err := a.request(payload)
-	if err != nil {
 		return admission{}, err
 	}
 	return admission{
 		Adjudication: a, run: background.RunID(newID()), kase: background.CaseID(newID()), move: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: request, digest: a.content(payload), at: s.now(), problem: problem,
+		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.of(ctx, a.Tenant, Family, s.policy), request: a.requestOf(wrong.canonical), digest: a.content(wrong.canonical), at: s.now(), problem: problem,
 	}, nil
 }
 

@@ -12,7 +12,10 @@ import (
 // problems is what is wrong with an input, each a *FieldError. What is unsafe is a secret, or a
 // character of format: an earlier version may have accepted the input. What was accepted
 // is never answered as refused, so that unsafe input is looked up first.
-type problems struct{ malformedIn, unsafeIn []error }
+type problems struct {
+	malformedIn, unsafeIn []error
+	canonical             json.RawMessage // form of the payload, unless that is malformed
+}
 
 func (p *problems) malformed() error { return errors.Join(p.malformedIn...) }
 func (p *problems) unsafe() error    { return errors.Join(p.unsafeIn...) }
@@ -38,7 +41,8 @@ func (p *problems) text(field, value string, least, most int) {
 // payload refuses what is no payload of an adjudication. Of one that holds a secret nothing else
 // is told: the name of a member may be the secret.
 func (p *problems) payload(text json.RawMessage) {
-	_, err := canonicalPayload(text)
+	canonical, err := canonicalPayload(text)
+	p.canonical = canonical
 	if len(text) > MaxPayload || !json.Valid(text) {
 		p.wrong(err)
 		return

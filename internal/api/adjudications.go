@@ -18,6 +18,9 @@ import (
 // mostAtOnce is how many adjudications one request may hand over.
 const mostAtOnce = 1000
 
+// longBody is the length in bytes from which on reading an adjudication takes its tenant's turn.
+const longBody = 2 << 10
+
 // Adjudication is the body of a submission, for the description: it is read by package
 // intake, as the lines of recourse submit are.
 type Adjudication struct {
@@ -110,7 +113,14 @@ func bodyIs[T any](h huma.API, path string) {
 }
 
 func (a *API) submit(ctx context.Context, c Caller, in *submitInput) (*submitOutput, error) {
-	adjudication, problem := readAdjudication(in.RawBody, c)
+	var adjudication postadjudication.Adjudication
+	var problem *Problem
+	read := func() { adjudication, problem = readAdjudication(in.RawBody, c) }
+	if len(in.RawBody) < longBody {
+		read()
+	} else if err := cpulimit.OfProcess().Do(ctx, c.Tenant, read); err != nil {
+		return nil, err
+	}
 	if problem != nil {
 		return nil, problem
 	}
@@ -174,7 +184,7 @@ func (a *API) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchO
 	var at []int
 	for i, text := range texts {
 		var adjudication postadjudication.Adjudication
-		if err := cpulimit.OfProcess().Do(ctx, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
+		if err := cpulimit.OfProcess().Do(ctx, c.Tenant, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
 			return nil, err
 		}
 		if items[i].Problem != nil {

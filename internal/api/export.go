@@ -112,11 +112,7 @@ func (a *API) exportTo(ctx context.Context, c Caller, f postadjudication.LetterF
 	if !head {
 		return a.service.Export(ctx, c.Tenant, f, where, format, out)
 	}
-	if where == "" {
-		return postadjudication.Exported{}, nil
-	}
-	_, err := postadjudication.ParseLetterExpr(where)
-	return postadjudication.Exported{}, err
+	return postadjudication.Exported{}, a.service.CheckCondition(ctx, c.Tenant, where)
 }
 
 // patient gives whoever reads some time for each part, however long all takes.

@@ -1,13 +1,18 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
+	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +22,24 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
 
-// hostile are requests of a submitter and an auditor that cost as much as they can.
-func hostile(submitter, auditor string) map[string]func(r *rig) *http.Request {
+// hostileVariable makes the test binary the hostile clients, so that their work is no work of the
+// process that serves.
+const hostileVariable = "RECOURSE_TEST_HOSTILE"
 
+// target is whom the hostile clients ask, and with which keys of one tenant.
+type target struct{ URL, Submitter, Auditor string }
+
+// felt is what the hostile clients were answered, by request and status, and what went wrong.
+type felt struct {
+	Answers map[string]int
+	Wrong   []string
+}
+
+// hostile are requests of a submitter and an auditor that cost as much as they can.
+func (to target) hostile() map[string]func() (*http.Request, error) {
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 30), ",") + "]"
 	costly := url.QueryEscape(list + `.all(a, ` + list + `.all(b, a == b || error.message.matches("(x|y){300}$")))`)
 	huge := url.QueryEscape(`error.message.matches("(?:` + strings.Repeat(".", 900) + `){1000}"+"")`)
@@ -34,17 +52,22 @@ func hostile(submitter, auditor string) map[string]func(r *rig) *http.Request {
 		fmt.Fprintf(&wide, item, i)
 	}
 	wide.WriteString(`{}]}`)
-	get := func(path string) func(*rig) *http.Request {
-		return func(r *rig) *http.Request {
-			return r.request(context.Background(), auditor, http.MethodGet, "/api/v1/dead-letters/"+path, "")
+	ask := func(token, method, path, body string) func() (*http.Request, error) {
+		return func() (*http.Request, error) {
+			req, err := http.NewRequest(method, to.URL+"/api/v1/"+path, strings.NewReader(body))
+			if err == nil {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			return req, err
 		}
 	}
-	post := func(body string) func(*rig) *http.Request {
-		return func(r *rig) *http.Request {
-			return r.request(context.Background(), submitter, http.MethodPost, "/api/v1/adjudications/batch", body)
-		}
+	get := func(path string) func() (*http.Request, error) {
+		return ask(to.Auditor, http.MethodGet, "dead-letters/"+path, "")
 	}
-	return map[string]func(*rig) *http.Request{
+	post := func(body string) func() (*http.Request, error) {
+		return ask(to.Submitter, http.MethodPost, "adjudications/batch", body)
+	}
+	return map[string]func() (*http.Request, error){
 		"search": get("search?scan=100000&where=" + costly), "export": get("export?where=" + costly), "huge search": get("search?where=" + huge), "huge export": get("export?where=" + constant),
 		"many items": post(many), "wide items": post(wide.String()),
 	}
@@ -63,82 +86,201 @@ func (r *rig) percentile99(token, run string, asks int) time.Duration {
 	return took[asks*99/100]
 }
 
-// resident is the memory of this process in MiB, and 0 where that can't be read.
-func resident() (mib int64) {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
+// beHostile asks with eight clients at once until the end of its input, which is read after the
+// target, and writes what they felt.
+func beHostile(in io.Reader, out io.Writer) error {
+	text := json.NewDecoder(in)
+	var to target
+	if err := text.Decode(&to); err != nil {
+		return err
 	}
-	for line := range strings.Lines(string(text)) {
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &mib); err == nil {
-			return mib >> 10
-		}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer stop()
+		_ = text.Decode(&to) // it returns at the end of the input, or when the parent is gone
+	}()
+	requests := to.hostile()
+	names := []string{"search", "export", "huge search", "many items", "wide items", "huge export", "search", "wide items"}
+	var mu sync.Mutex
+	all := felt{Answers: map[string]int{}}
+	var clients sync.WaitGroup
+	for i := range len(names) {
+		clients.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				name := names[n%len(names)]
+				status, err := answered(requests[name])
+				mu.Lock()
+				all.Answers[fmt.Sprint(name, " ", status)]++
+				if err != nil && !(name == "export" && errors.Is(err, io.ErrUnexpectedEOF)) { // cut off at its time limit
+					all.Wrong = append(all.Wrong, fmt.Sprintf("%s: %v", name, err))
+				}
+				mu.Unlock()
+			}
+		})
 	}
-	return 0
+	clients.Wait()
+	return json.NewEncoder(out).Encode(all)
 }
 
+// answered asks, and reads the whole answer.
+func answered(request func() (*http.Request, error)) (status int, err error) {
+	req, err := request()
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, errors.Join(err, resp.Body.Close())
+}
+
+// attack starts the hostile clients in a process of their own. The function that it returns ends
+// them.
+func (r *rig) attack(to target) (end func() felt) {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(r.t.Context(), self)
+	cmd.Env = append(os.Environ(), hostileVariable+"=1")
+	cmd.Stderr = os.Stderr
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := json.NewEncoder(in).Encode(to); err != nil {
+		r.t.Fatal(err)
+	}
+	return func() (all felt) {
+		r.t.Helper()
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+			r.t.Fatal(err)
+		}
+		return all
+	}
+}
+
+// held is the memory that the runtime of this process holds, in MiB.
+func held() int64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64()-samples[1].Value.Uint64()) >> 20
+}
+
+// mostMemory is how many MiB eight hostile clients may cost the process that serves.
+const mostMemory = 200
+
 // Eight clients with the keys of one tenant at once are answered or refused, never by an error of
-// the server. It reports what another tenant and the memory feel of it; it measures, and so
-// runs alone.
+// the server, and cost it little memory. How long another tenant then waits is reported: it
+// measures, and so runs alone.
 func TestEightHostileClientsAreBounded(t *testing.T) {
 	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
-	submitter, auditor, victim := r.key("acme", access.Submitter), r.key("acme", access.Auditor), r.key("other", access.Submitter)
+	to := target{r.main.URL, r.key("acme", access.Submitter), r.key("acme", access.Auditor)}
+	victim := r.key("other", access.Submitter)
 	items := make([]string, 400)
 	for i := range items {
 		items[i] = adjudication(i, `"refused"`)
 	}
-	r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[`+strings.Join(items, ",")+`]}`).is(http.StatusOK)
+	r.ask(to.Submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[`+strings.Join(items, ",")+`]}`).is(http.StatusOK)
 	run := r.letter("other", 1, `"refused"`)
 	r.until("all are letters", `SELECT count(*) = 401 FROM recourse.runs WHERE state = 'dead_lettered'`)
-	requests := hostile(submitter, auditor)
 	r.percentile99(victim, run, 100) // warms up
-	idle, before := r.percentile99(victim, run, 300), resident()
+	before := held()
+	idle := r.percentile99(victim, run, 300)
 
-	var most atomic.Int64
-	var mu sync.Mutex
-	answers := map[string]int{}
 	ctx, stop := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	names := []string{"search", "export", "huge search", "many items", "wide items", "huge export", "search", "wide items"}
-	for i := range 8 {
-		clients.Go(func() {
-			for n := i; ctx.Err() == nil; n++ {
-				name := names[n%len(names)]
-				resp, err := http.DefaultClient.Do(requests[name](r))
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-					return
-				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil && !(name == "export" && errors.Is(err, io.ErrUnexpectedEOF)) { // cut off at its time limit
-					t.Errorf("%s: %v", name, err)
-				}
-				if err := resp.Body.Close(); err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				answers[fmt.Sprint(name, " ", resp.StatusCode)]++
-				mu.Unlock()
-				most.Store(max(most.Load(), resident()))
+	most := make(chan int64)
+	go func() {
+		var high int64
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			high = max(high, held())
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				tick.Stop()
+				most <- high
+				return
 			}
-		})
-	}
-	attacked := r.percentile99(victim, run, 300)
+		}
+	}()
+	end := r.attack(to)
+	attacked := r.percentile99(victim, run, 600)
+	all := end()
 	stop()
-	clients.Wait()
-	t.Logf("another tenant's p99: %v idle, %v attacked; %d MiB resident before, %d at most; answers: %v", idle, attacked, before, most.Load(), answers)
-	for answer := range answers {
+	peak := <-most
+	t.Logf("another tenant's p99: %v idle, %v attacked, %.1f times; %d MiB before, %d at most; answers: %v", idle, attacked, float64(attacked)/float64(idle), before, peak, all.Answers)
+	for _, wrong := range all.Wrong {
+		t.Error(wrong)
+	}
+	if peak-before > mostMemory {
+		t.Errorf("%d MiB more than before", peak-before)
+	}
+	for answer := range all.Answers {
 		name, status := answer[:len(answer)-4], answer[len(answer)-3:]
 		if allowed := map[string]string{"search": "200 429", "export": "200 429", "huge search": "422 429", "huge export": "422 429", "many items": "422 429", "wide items": "200 429"}[name]; !strings.Contains(allowed, status) {
 			t.Errorf("%s: %s", name, status)
 		}
 	}
+	requests := to.hostile()
 	for name, want := range map[string]int{"search": 200, "export": 200, "huge search": 422, "huge export": 422, "many items": 422, "wide items": 200} {
-		resp, err := http.DefaultClient.Do(requests[name](r))
-		if err != nil {
-			t.Fatalf("%s alone: %v", name, err)
-		}
-		if err := resp.Body.Close(); err != nil || resp.StatusCode != want {
-			t.Errorf("%s alone: %d, want %d; %v", name, resp.StatusCode, want, err)
+		if status, err := answered(requests[name]); err != nil || status != want {
+			t.Errorf("%s alone: %d, want %d; %v", name, status, want, err)
 		}
 	}
+}
+
+// What takes long to compute waits for a processor that the limit gives; what another tenant reads
+// and hands over does not wait behind it.
+func TestWhatComputesLittleWaitsForNoProcessorOfTheLimit(t *testing.T) {
+	r := newRig(t).work()
+	to := target{r.main.URL, r.key("acme", access.Submitter), r.key("acme", access.Auditor)}
+	victim := r.key("other", access.Submitter)
+	r.letter("acme", 1, `"refused"`)
+	run := r.letter("other", 1, `"refused"`)
+	taken, release := make(chan struct{}), make(chan struct{})
+	var holders, clients sync.WaitGroup
+	places := max(1, runtime.GOMAXPROCS(0)/2)
+	for range places {
+		holders.Go(func() {
+			if err := cpulimit.OfProcess().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range places {
+		<-taken
+	}
+	var ended atomic.Int64
+	for name, request := range to.hostile() {
+		if strings.HasSuffix(name, "export") { // two conditions of a tenant at once
+			continue
+		}
+		clients.Go(func() {
+			if _, err := answered(request); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			ended.Add(1)
+		})
+	}
+	for i := range 50 {
+		r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
+		r.ask(victim, http.MethodPost, "/api/v1/adjudications", strings.Replace(adjudication(10+i, `"ok"`), `"acme"`, `"other"`, 1)).is(http.StatusCreated)
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d hostile requests were answered without a processor", n)
+	}
+	close(release)
+	holders.Wait()
+	clients.Wait()
 }

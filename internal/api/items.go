@@ -1,11 +1,14 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 
+	"github.com/recourse-dev/recourse/internal/cpulimit"
 	"github.com/recourse-dev/recourse/internal/intake"
 )
 
@@ -14,6 +17,9 @@ const (
 	batchesOfProcess = 48 << 20
 	batchesOfTenant  = 16 << 20
 )
+
+// batchRead is how many bytes of a batch are read at once: each read gives the processor away.
+const batchRead = 64 << 10
 
 type itemsKey struct{}
 
@@ -40,7 +46,13 @@ func (a *API) withItems(w http.ResponseWriter, r *http.Request, c Caller, next f
 		return
 	}
 	defer release()
-	items, err := intake.Batch(http.MaxBytesReader(w, r.Body, batchBody), "adjudications", mostAtOnce, itemBody)
+	var items []json.RawMessage
+	var err error
+	if waited := cpulimit.OfProcess().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, batchBody), func(in io.Reader) {
+		items, err = intake.Batch(bufio.NewReaderSize(in, batchRead), "adjudications", mostAtOnce, itemBody)
+	}); waited != nil {
+		err = waited
+	}
 	var refused *intake.BatchError
 	switch {
 	case errors.As(err, &refused) && refused.Malformed:

@@ -22,7 +22,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(hostileVariable) == "" {
+		os.Exit(testkit.Main(m))
+	}
+	if err := beHostile(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 // rig is a running recourse on real servers, with the escrow service for
 // demonstrations, whose money moves as the words in a payload say.

@@ -3,9 +3,12 @@ package cpulimit_test
 import (
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/cpulimit"
 )
@@ -18,7 +21,7 @@ func TestNoMoreThanItsNumberRunAtOnce(t *testing.T) {
 		var running, ran atomic.Int64
 		for range 50 {
 			go func() {
-				if err := two.Do(t.Context(), func() {
+				if err := two.Do(t.Context(), "acme", func() {
 					running.Add(1)
 					<-end
 					running.Add(-1)
@@ -46,16 +49,138 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	one := cpulimit.New(1)
 	ctx, leave := context.WithCancel(t.Context())
-	if err := one.Do(ctx, func() {
+	if err := one.Do(ctx, "acme", func() {
 		leave()
-		if err := one.Do(ctx, func() { t.Error("it ran beside another") }); !errors.Is(err, context.Canceled) {
+		if err := one.Do(ctx, "acme", func() { t.Error("it ran beside another") }); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
 	}); err != nil {
 		t.Error(err)
 	}
 	ran := false
-	if err := one.Do(t.Context(), func() { ran = true }); err != nil || !ran {
+	if err := one.Do(t.Context(), "acme", func() { ran = true }); err != nil || !ran {
 		t.Errorf("%v, %v", ran, err)
 	}
+}
+
+// However much one tenant has waiting, another one is next but for the place that is taken.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := cpulimit.New(1)
+		end := make(chan struct{})
+		order := make(chan string, 100)
+		begin := func(tenant string) {
+			go func() {
+				if err := one.Do(t.Context(), tenant, func() { order <- tenant; <-end }); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 10 {
+			begin("acme")
+		}
+		begin("other")
+		begin("bank")
+		begin("other")
+		for range 13 {
+			end <- struct{}{}
+			synctest.Wait()
+		}
+		var got []string
+		for range 13 {
+			got = append(got, <-order)
+		}
+		if want := []string{"acme", "acme", "other", "bank", "acme", "other"}; !slices.Equal(got[:6], want) {
+			t.Errorf("%v", got)
+		}
+		if err := one.Do(t.Context(), "acme", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While one waits for what it reads, others compute; it goes on when it has its place again.
+func TestAReadGivesThePlaceAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := cpulimit.New(1)
+		in, out := io.Pipe()
+		var text []byte
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := one.DoReading(t.Context(), "acme", in, func(r io.Reader) {
+				var err error
+				if text, err = io.ReadAll(r); err != nil {
+					t.Error(err)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		if err := one.Do(t.Context(), "other", func() {
+			if _, err := out.Write([]byte("slow")); err != nil {
+				t.Error(err)
+			}
+			if err := out.Close(); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			select {
+			case <-ended:
+				t.Error("it ran beside another")
+			default:
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		if <-ended; string(text) != "slow" {
+			t.Errorf("%q", text)
+		}
+	})
+}
+
+// A reader whose context ends has no place to give back, and reads nothing more.
+func TestAReadThatFindsNoPlaceEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := cpulimit.New(1)
+		in, out := io.Pipe()
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			var first, second error
+			waited := one.DoReading(ctx, "acme", in, func(r io.Reader) {
+				_, first = r.Read(make([]byte, 1))
+				_, second = r.Read(make([]byte, 1))
+			})
+			if !errors.Is(first, context.Canceled) || !errors.Is(second, context.Canceled) {
+				t.Errorf("%v, %v", first, second)
+			}
+			ended <- waited
+		}()
+		synctest.Wait()
+		if err := one.Do(t.Context(), "other", func() {
+			if _, err := out.Write([]byte("x")); err != nil {
+				t.Error(err)
+			}
+			leave()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			busy, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			if err := one.Do(busy, "bank", func() { t.Error("it ran beside another") }); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := one.Do(t.Context(), "acme", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
 }

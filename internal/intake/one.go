@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"errors"
+
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -18,8 +20,10 @@ func One(text []byte, tenant string) (postadjudication.Adjudication, []Problem) 
 	default:
 		p.wrong("tenant", "is not the one that this is asked for; leave it out")
 	}
-	if len(p.problems) == 0 && a.Malformed() != nil {
-		p.refused(a.Validate())
+	if len(p.problems) == 0 {
+		if malformed, unsafe := a.Check(); malformed != nil {
+			p.refused(errors.Join(malformed, unsafe))
+		}
 	}
 	return a, p.problems
 }

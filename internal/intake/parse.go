@@ -86,8 +86,9 @@ func (p *parser) adjudication(text []byte) postadjudication.Adjudication {
 // judged before anything is handed over. A generation of zero was written as such:
 // a member that is left out reads as 1.
 func (p *parser) check(a postadjudication.Adjudication) {
-	p.refused(a.Validate())
-	p.unsafe = len(p.problems) > 0 && a.Malformed() == nil
+	malformed, unsafe := a.Check()
+	p.refused(errors.Join(malformed, unsafe))
+	p.unsafe = malformed == nil && unsafe != nil
 }
 
 // refused notes what an adjudication is refused for.
