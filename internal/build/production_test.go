@@ -1,6 +1,7 @@
 package build
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,16 +23,45 @@ var onlyDemonstrates = []string{
 	"github.com/recourse-dev/recourse/testdata",
 }
 
+// module is the directory of the module.
+var module = filepath.Join("..", "..")
+
 // packages lists what the program is made of.
 func packages(t *testing.T, flags ...string) []string {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"list", "-deps"}, flags, []string{program})...)
-	list.Dir = filepath.Join("..", "..")
+	list := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}"}, flags, []string{program})...)
+	list.Dir = module
 	out, err := list.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", list.Args, err)
 	}
-	return strings.Fields(string(out))
+	root, err := filepath.Abs(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		name, dir, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		names = append(names, name)
+		if dir == root || strings.HasPrefix(dir, root+string(filepath.Separator)) {
+			read(t, dir)
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		if _, err := os.Stat(filepath.Join(module, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return names
+}
+
+// read reads a directory. The go command runs a test again when a file has changed that the
+// test itself looked at; it does not know what the list above read, in another process.
+func read(t *testing.T, dir string) {
+	t.Helper()
+	if _, err := os.ReadDir(dir); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestAProgramForProductionHasNoDemonstration(t *testing.T) {
