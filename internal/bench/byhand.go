@@ -25,8 +25,11 @@ type handwritten struct {
 	job                    job
 }
 
-func prepareByHand(ctx context.Context, databaseURL string) error {
-	return prepareEvidence(ctx, databaseURL)
+func prepareByHand(ctx context.Context, ownerURL string) error {
+	if err := prepareEvidence(ctx, ownerURL); err != nil {
+		return err
+	}
+	return execute(ctx, ownerURL, grantSQL)
 }
 
 func verifyByHand(ctx context.Context, j job) error { return verifyEvidence(ctx, j) }

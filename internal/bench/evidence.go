@@ -9,6 +9,8 @@ import (
 	"time"
 
 	_ "github.com/lib/pq" // the driver
+
+	"github.com/recourse-dev/recourse/internal/localpg"
 )
 
 // The peers keep settlements and their evidence in these tables: what a competent
@@ -96,12 +98,21 @@ func submittedPayload(i int) ([]byte, error) {
 	return json.Marshal(map[string]any{"adjudication": "adj_" + strconv.Itoa(i), "amount": i + 1})
 }
 
-func prepareEvidence(ctx context.Context, databaseURL string) error {
+func prepareEvidence(ctx context.Context, ownerURL string) error {
+	return execute(ctx, ownerURL, evidenceSchema)
+}
+
+// grantSQL lets the application's role read and write the tables of a peer.
+const grantSQL = `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ` + localpg.AppRole + `;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ` + localpg.AppRole
+
+// execute runs one text of SQL on a connection of its own.
+func execute(ctx context.Context, databaseURL, text string) error {
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
 		return err
 	}
-	_, err = db.ExecContext(ctx, evidenceSchema)
+	_, err = db.ExecContext(ctx, text)
 	return errors.Join(err, db.Close())
 }
 

@@ -23,6 +23,7 @@ type job struct {
 	Slots, Servers, Submitters int
 	Poll, Quiet                time.Duration
 	DatabaseURL, RedisURL      string
+	OwnerURL                   string // of the database, for what the role of DatabaseURL may not do
 	EscrowURL                  string // that workers call; none when they pay themselves
 	PostgresPID, RedisPID      int
 	Profile                    string // file for the CPU profile; none when empty

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -90,19 +89,13 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 }
 
 // projectLetters lets the list of letters be made, and takes the time.
-func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m metrics) (err error) {
+func projectLetters(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
 	began := time.Now()
 	if _, err := s.CountLetters(ctx, lettersTenant, postadjudication.LetterFilter{}); err != nil {
 		return err
 	}
 	m[perSecond] = float64(j.Tasks) / time.Since(began).Seconds()
-	db, err := sql.Open("postgres", j.DatabaseURL)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	_, err = db.ExecContext(ctx, `VACUUM ANALYZE`) // what the server would do by and by
-	return err
+	return execute(ctx, j.OwnerURL, `VACUUM ANALYZE`) // what the server would do by and by
 }
 
 // measureLetters measures a count, and in each order the first page of a list and a

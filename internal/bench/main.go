@@ -65,14 +65,14 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 func (s *servers) take(ctx context.Context, o options, t turn, database string) (m metrics, err error) {
 	j := job{
 		System: t.system, Workload: t.workload, Tasks: t.tasks, Slots: o.slots, Servers: o.servers, Submitters: o.submitters,
-		Poll: o.poll, Quiet: o.quiet, DatabaseURL: s.postgres.URL(database), RedisURL: s.redis.URL(),
+		Poll: o.poll, Quiet: o.quiet, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL(),
 		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(),
 	}
 	if err := s.fresh(ctx, database); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.drop(context.WithoutCancel(ctx), database)) }()
-	if err := makers[t.system].prepare(ctx, j.DatabaseURL); err != nil {
+	if err := makers[t.system].prepare(ctx, j.OwnerURL); err != nil {
 		return nil, err
 	}
 	if preloaded(t.workload) {

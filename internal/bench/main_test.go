@@ -113,8 +113,8 @@ func TestAMeasurementThatLostTasksIsNotPrinted(t *testing.T) {
 		if err := s.fresh(t.Context(), database); err != nil {
 			t.Fatal(err)
 		}
-		j := job{System: name, DatabaseURL: s.postgres.URL(database), RedisURL: s.redis.URL()}
-		if err := makers[name].prepare(t.Context(), j.DatabaseURL); err != nil {
+		j := job{System: name, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL()}
+		if err := makers[name].prepare(t.Context(), j.OwnerURL); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range []string{settle, dead} {

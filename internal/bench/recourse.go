@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -23,8 +24,8 @@ type product struct {
 	record *record
 }
 
-func prepareRecourse(ctx context.Context, databaseURL string) error {
-	_, _, err := postadjudication.Migrate(ctx, databaseURL)
+func prepareRecourse(ctx context.Context, ownerURL string) error {
+	_, err := postadjudication.Migration{DatabaseURL: ownerURL, AppRole: localpg.AppRole}.Run(ctx)
 	return err
 }
 

@@ -23,11 +23,11 @@ type rival struct {
 	client *riverqueue.Client[pgx.Tx]
 }
 
-func prepareRiver(ctx context.Context, databaseURL string) error {
-	if err := prepareEvidence(ctx, databaseURL); err != nil {
+func prepareRiver(ctx context.Context, ownerURL string) error {
+	if err := prepareEvidence(ctx, ownerURL); err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, databaseURL)
+	pool, err := pgxpool.New(ctx, ownerURL)
 	if err != nil {
 		return err
 	}
@@ -36,8 +36,10 @@ func prepareRiver(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	return err
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	return execute(ctx, ownerURL, grantSQL)
 }
 
 func openRiver(ctx context.Context, j job, r *record) (system, error) {

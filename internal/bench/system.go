@@ -26,8 +26,9 @@ type system interface {
 
 // maker makes systems of one kind.
 type maker struct {
-	// prepare makes the schema in an empty database.
-	prepare func(ctx context.Context, databaseURL string) error
+	// prepare makes the schema in an empty database, as its owner, and lets localpg.AppRole
+	// work on it.
+	prepare func(ctx context.Context, ownerURL string) error
 	open    func(ctx context.Context, j job, r *record) (system, error)
 	// verify checks that a database holds exactly what a workload leaves behind.
 	verify func(ctx context.Context, j job) error
