@@ -114,10 +114,9 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := cfg.Redis.MakeRedisClient()
-	client, ok := made.(redis.UniversalClient)
-	if !ok {
-		return nil, fmt.Errorf("background: Config.Redis makes a %T, not a redis.UniversalClient", made)
+	client, err := newRedisClient(cfg.Redis)
+	if err != nil {
+		return nil, err
 	}
 	nodes, _ := client.(*redis.ClusterClient)
 	shared := newIdle(newPipelined(client), cfg.Poll, cfg.Now)

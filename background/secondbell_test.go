@@ -28,8 +28,12 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 	t.Parallel()
 	final := refused
 	final.Retry = false
-	h := newHouse(t, func(context.Context, background.Attempt) background.Result {
-		time.Sleep(300 * time.Millisecond)
+	rung := make(chan struct{}) // closed once there are second bells: until then, tasks wait in both processes
+	h := newHouse(t, func(ctx context.Context, _ background.Attempt) background.Result {
+		select {
+		case <-rung:
+		case <-ctx.Done():
+		}
 		return final
 	})
 	h.journal.SetCalm(true)
@@ -45,6 +49,9 @@ func TestSecondBellsBlameNobodyAndLeaveMirrors(t *testing.T) {
 	}
 	h.awaitTrue("both hold tasks", func() bool { return a.Stats().Running == 1 && b.Stats().Running == 1 })
 	breaks.next.Store(true)
+	h.awaitTrue("second bells", func() bool { return a.Stats().Rung+b.Stats().Rung > 0 })
+	h.awaitLooks(a, b) // who rings a task once for each sweep has rung it again
+	close(rung)
 	for _, r := range runs {
 		h.awaitState(r.ID, background.DeadLettered)
 	}
